@@ -1,0 +1,1 @@
+"""Program transforms that differentiate, one algorithm a file."""

@@ -1,0 +1,1 @@
+"""Everything that leaves Python: lowering, files, verification and sessions."""

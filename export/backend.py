@@ -1,0 +1,113 @@
+"""OnnxBackend: how StagedPrograms run, are lowered, written and read. `import onstage` installs it."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from ..stage.config import Options, current_options
+from ..stage.dims import Dim
+from ..stage.primitive import Array
+from ..stage.program import Program
+from ..stage.staged import StagedProgram
+from .lower import lower
+from .runtime.binding import Executable
+from .runtime.checked import evaluate_checked
+from .runtime.session import automatic_level, make_session
+
+Run: TypeAlias = Callable[[Sequence[Array]], list[Array]]
+
+# Up to this many elements in its largest value a program runs on one thread: ONNX Runtime would not split its loops, and a session without
+# a pool is made in half the time.
+_SMALL = 1 << 14
+
+
+class _Entry:
+    """A kept session: shared by all programs of one hash, at the options it was made with."""
+
+    __slots__ = ("executable", "key", "last_used", "options")
+
+    def __init__(self, executable: Run, options: Options, key: Any) -> None:
+        self.executable = executable
+        self.options = options
+        self.key = key
+        self.last_used = 0
+
+
+class OnnxBackend:
+    """Runs StagedPrograms on ONNX Runtime and writes them as ONNX."""
+
+    def __init__(self) -> None:
+        self._bound: weakref.WeakKeyDictionary[Program, _Entry] = weakref.WeakKeyDictionary()
+        self._entries: dict[Any, _Entry] = {}
+        self._building: dict[Any, threading.Lock] = {}
+        self._lock = threading.Lock()
+        self._clock = itertools.count(1)
+
+    def run(self, staged: StagedProgram, arrays: Sequence[Array]) -> list[Array]:
+        """The outputs, as fresh writable arrays that share memory with nothing."""
+        options = current_options()
+        entry = self._bound.get(staged.program)
+        if entry is None or entry.options is not options:
+            if options.check_numerics or options.verify_shapes:
+                return evaluate_checked(staged.program, arrays, numerics=options.check_numerics, shapes=options.verify_shapes)
+            entry = self._bind(staged, options)
+        entry.last_used = next(self._clock)
+        return entry.executable(arrays)
+
+    def to_onnx(self, staged: StagedProgram, *, opset: int | None = None, target: str = "onnx") -> Any:
+        """The program, after its passes, as an onnx.ModelProto with its pytree paths as names."""
+        return lower(
+            staged.optimized[0], staged.in_names, staged.out_names, opset=opset, target=target, name=staged.name or "program"
+        )
+
+    def _bind(self, staged: StagedProgram, options: Options) -> _Entry:
+        """Find or make the session of a program."""
+        key = (staged.hash, options.provider, options.device, options.threads, options.optimization, options.fallback)
+        with self._lock:
+            building = self._building.setdefault(key, threading.Lock())
+        # One thread makes the session, the others wait for it.
+        with building:
+            entry = self._entries.get(key)
+            if entry is None:
+                entry = _Entry(self._make(staged, options), options, key)
+            elif entry.options is not options:
+                entry = _Entry(entry.executable, options, key)
+            with self._lock:
+                entry.last_used = next(self._clock)
+                self._entries[key] = entry
+                self._bound[staged.program] = entry
+                self._building.pop(key, None)
+                self._evict(options.sessions)
+        return entry
+
+    def _evict(self, limit: int) -> None:
+        while len(self._entries) > limit:
+            oldest = min(self._entries.values(), key=lambda e: e.last_used)
+            del self._entries[oldest.key]
+            for program in [p for p, e in self._bound.items() if e.executable is oldest.executable]:
+                del self._bound[program]
+
+    def _make(self, staged: StagedProgram, options: Options) -> Run:
+        program = staged.optimized[0]
+        if not program.outputs:
+            return lambda arrays: []
+        # Names by position: programs of one hash share the session, whatever their arguments are called.
+        in_names = [f"i{i}" for i in range(len(program.inputs))]
+        out_names = [f"o{i}" for i in range(len(program.outputs))]
+        # The sizes of named dims were checked by the caller.
+        model = lower(program, in_names, out_names, guards=False)
+        level = automatic_level(len(model.graph.node)) if options.optimization == "auto" else options.optimization
+        threads = 1 if options.threads is None and _is_small(program) else options.threads
+        session = make_session(model.SerializeToString(), options, level=level, threads=threads)
+        return Executable(session, staged.name, in_names, out_names, (*program.in_specs, *program.out_specs))
+
+
+def _is_small(program: Program) -> bool:
+    values = [*program.inputs, *(v for eqn in program.equations for v in eqn.outputs)]
+    return all(not isinstance(v.spec.size, Dim) and v.spec.size <= _SMALL for v in values) and not any(
+        True for eqn in program.equations for _ in eqn.subprograms()
+    )

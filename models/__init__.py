@@ -1,0 +1,1 @@
+"""Layers, optimisers and models, written with the public API only."""

@@ -1,0 +1,1 @@
+"""The intermediate representation and tracing; imports NumPy and nothing above it."""
