@@ -16,11 +16,11 @@ import numpy as np
 from ..stage import tree
 from ..stage.dtypes import is_float
 from ..stage.errors import DTypeError, SignatureTypeError, TracingError
-from ..stage.interpreter import as_array, run_equations
+from ..stage.interpreter import as_array, evaluate, run_equations
 from ..stage.primitive import Array
 from ..stage.program import Atom, Const, Equation, Program, ProgramBuilder, scalar_one
 from ..stage.signature import Signature, python_signature
-from ..stage.spec import StaticSpec, spec_of
+from ..stage.spec import ArraySpec, StaticSpec, spec_of
 from ..stage.staged import StagedProgram
 from ..stage.staging import flatten_result
 from ..stage.trace import Traced, current_trace, trace_program
@@ -57,12 +57,20 @@ def record(function: Callable[..., Any], leaves: Sequence[Any], label: str, *, h
         counts.append(len(outputs))
         return [*outputs, *extra]
 
-    specs = [spec_of(leaf) for leaf in leaves]
-    values = [leaf._value if isinstance(leaf, Tracer) else as_array(leaf) for leaf in leaves]
+    specs = [leaf if isinstance(leaf, ArraySpec) else spec_of(leaf) for leaf in leaves]
+    values = [None if isinstance(x, ArraySpec) else x._value if isinstance(x, Tracer) else as_array(x) for x in leaves]
     traced = trace_program(flat, specs, values=values, name=label)
     out_tree, aux_tree = trees
     assert out_tree is not None
     return Recorded(traced, [*leaves, *traced.captured], out_tree, aux_tree, counts[0])
+
+
+def apply_program(program: Program, operands: Sequence[Any]) -> list[Any]:
+    """Inline a Program into the trace around it if an operand is traced, else evaluate it."""
+    trace = current_trace()
+    if trace is not None and any(isinstance(x, Tracer) for x in operands):
+        return list(trace.inline(program, operands))
+    return [x.copy() for x in evaluate(program, [as_array(x) for x in operands])]
 
 
 def apply(program: Program, recorded: Recorded, extra: Sequence[Any] = ()) -> list[Any]:
@@ -151,7 +159,7 @@ def value_and_grad(function: Any, argnums: Any = 0, *, argnames: Any = None, has
     """
     _check_argument_names(argnums, argnames)
     if isinstance(function, StagedProgram):
-        return _staged_transform(function, value_and_grad(_python(function), argnums, argnames=argnames, has_aux=has_aux), "value_and_grad")
+        return _staged_transform(function, value_and_grad(python_function(function), argnums, argnames=argnames, has_aux=has_aux), "value_and_grad")
     label = getattr(function, "__name__", type(function).__name__)
 
     @functools.wraps(function, updated=())
@@ -188,7 +196,7 @@ def grad(function: Any, argnums: Any = 0, *, argnames: Any = None, has_aux: bool
     """A function of the same arguments that gives the gradient, or (gradient, aux) with has_aux; see value_and_grad."""
     _check_argument_names(argnums, argnames)
     if isinstance(function, StagedProgram):
-        return _staged_transform(function, grad(_python(function), argnums, argnames=argnames, has_aux=has_aux), "grad")
+        return _staged_transform(function, grad(python_function(function), argnums, argnames=argnames, has_aux=has_aux), "grad")
     both = value_and_grad(function, argnums, argnames=argnames, has_aux=has_aux)
 
     @functools.wraps(function, updated=())
@@ -247,7 +255,7 @@ def _check_scalar(program: Program, recorded: Recorded, label: str) -> None:
         raise DTypeError(f"grad of {label}: the function must return a real floating scalar, got {spec!r}")
 
 
-def _python(program: StagedProgram) -> Callable[..., Any]:
+def python_function(program: StagedProgram) -> Callable[..., Any]:
     """A StagedProgram as a function with its own parameters, for transforms that look at the signature."""
 
     def function(*args: Any, **kwargs: Any) -> Any:
@@ -263,17 +271,20 @@ def _staged_transform(program: StagedProgram, function: Callable[..., Any], what
     return restage(program, function, f"{what} of {program.name}")
 
 
-def restage(program: StagedProgram, function: Callable[..., Any], label: str) -> StagedProgram:
-    """A StagedProgram of the same inputs that computes `function` of them."""
+def restage(
+    program: StagedProgram, function: Callable[..., Any], label: str, specs: Sequence[ArraySpec] | None = None
+) -> StagedProgram:
+    """A StagedProgram of the same arguments, or of others' specs in the same tree, that computes `function` of them."""
+    signature = program.signature if specs is None else program.signature.with_specs(specs)
     out_trees: list[tree.TreeDef] = []
 
     def flat(*leaves: Any) -> Sequence[Any]:
-        outputs, out_tree = flatten_result(program.signature.call(function, leaves), label)
+        outputs, out_tree = flatten_result(signature.call(function, leaves), label)
         out_trees.append(out_tree)
         return outputs
 
-    traced = trace_program(flat, program.signature.specs, name=label)
-    return StagedProgram(traced.program, program.signature, out_trees[0])
+    traced = trace_program(flat, signature.specs, name=label)
+    return StagedProgram(traced.program, signature, out_trees[0])
 
 
 def staged_signature(program: StagedProgram, what: str) -> tuple[Signature, int]:
@@ -282,11 +293,7 @@ def staged_signature(program: StagedProgram, what: str) -> tuple[Signature, int]
     Gives it with the number of primal leaves. Statics stay where they are.
     """
     signature = program.signature
-    leaves: list[Any] = list(signature.specs)
-    for i in sorted(signature.statics):
-        leaves.insert(i, StaticSpec(signature.statics[i]))
-    values = dict(zip(signature.dynamic_names, tree.unflatten(signature.tree, leaves), strict=True))
-    values.update({name: StaticSpec(value) for name, value in signature.static_arguments.items()})
+    values = signature.values(signature.specs)
     keyword = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [p.replace(kind=keyword) for p in signature.parameters]
     primal_values = [values[p.name] for p in parameters]
@@ -299,5 +306,5 @@ def staged_signature(program: StagedProgram, what: str) -> tuple[Signature, int]
             if not isinstance(v, StaticSpec)
         ]
     added = [inspect.Parameter(name, keyword) for name, _ in extra]
-    full = Signature([*parameters, *added], [*primal_values, *(v for _, v in extra)], f"{what}s of {signature.name}")
+    full = Signature([*parameters, *added], [*primal_values, *(v for _, v in extra)], f"{'jvp' if what == 'tangent' else 'vjp'} of {signature.name}")
     return full, len(signature.specs)

@@ -1,8 +1,8 @@
 """Patterns that ONNX Runtime's optimiser gets wrong, and how the builder writes them instead (tried on 1.31.1).
 
 - MatMulScaleFusion takes a scalar factor next to a float64 MatMul into an attribute, which is float32: `(x @ w) * 0.3` is off
-  by 3e-8 at ENABLE_EXTENDED and above. A Sum of one operand, which no optimiser removes, is put in between where the
-  factor is not one that float32 holds.
+  by 3e-8 at ENABLE_EXTENDED and above. Where float32 does not hold the factor it is written as a vector, or else a Sum of
+  one operand, which no optimiser removes, is put in between.
 - Layer and RMS normalisation are recognised by `Pow(x, 2)`, and their float64 epsilon becomes a float32 attribute, at ENABLE_BASIC
   already. A square is written as Mul, which is faster too.
 - FuseReluClip fails the session for a Relu before a Clip in any dtype but float32 and float16. Relu of others is written as Max.
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # Ops that the optimiser may drop or look through.
 _TRANSPARENT = frozenset(("Identity", "Transpose", "Reshape", "Expand", "Slice", "Squeeze", "Unsqueeze"))
 WATCHED = frozenset(("Relu", "Pow", "Mul", "Div", "MatMul")) | _TRANSPARENT
+_SPREAD_LIMIT = 1 << 12
 _FLOAT64 = np.dtype(np.float64)
 
 
@@ -87,8 +88,21 @@ class Quirks:
             if data in self._alphas:
                 factor = self._factor(op_type, scalar)
                 if factor is not None and not _float32_holds(self._alphas[data] * factor):
+                    vector = self._spread(data, scalar)
+                    if vector is not None:
+                        return op_type, tuple(vector if n == scalar else n for n in names)
                     apart = self._builder.op("Sum", data)
                     return op_type, tuple(apart if n == data else n for n in names)
+        return None
+
+    def _spread(self, data: str, scalar: str) -> str | None:
+        """The scalar repeated along an axis of the data: a vector is not fused. None where no axis is known to be longer than 1."""
+        spec, array = self._builder.known_spec(data), self._builder.value_of(scalar)
+        if spec is None or array is None:
+            return None
+        for trailing, size in enumerate(reversed(spec.shape)):
+            if isinstance(size, int) and 1 < size <= _SPREAD_LIMIT:
+                return self._builder.const(np.full((size,) + (1,) * trailing, array.reshape(())))
         return None
 
     def _separate_operands(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]] | None:

@@ -158,10 +158,12 @@ class DimLowering:
                 if not isinstance(d, Dim) or (is_name(d) and self._sites[dim_text(d)] == (name, axis)):
                     continue
                 origin = f" as in {self._sites[dim_text(d)][0]}" if is_name(d) else ""
-                b.begin(f"guard: axis {axis} of {name} must have size {dim_text(d)}{origin}", (), ())
+                b.begin("guard", (), ())
                 actual = b.op("Shape", name, start=axis, end=axis + 1)
                 equal = b.op("Cast", b.op("Equal", actual, self.element(d)), to=_INT64)
                 zero = b.const(np.zeros(1, _INT64)) if result is None else result
+                # ONNX Runtime's message shows the name of the node that fails.
+                b.begin(f"guard: axis {axis} of {name} must have size {dim_text(d)}{origin}", (), ())
                 result = b.op("Reshape", zero, equal, allowzero=1)
         return result
 

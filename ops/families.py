@@ -68,9 +68,9 @@ def elementwise(
         tangent = jvp(output, primals, tangents, **params)
         return None if tangent is None else broadcast(tangent, output.shape)
 
-    def batch(ctx: Any, args: Any, axes: Any, **params: Any) -> Any:
-        ndim = max(len(x.shape) - (a is not None) for x, a in zip(args, axes, strict=True))
-        aligned = [x if a is None else align_batch(x, a, ndim) for x, a in zip(args, axes, strict=True)]
+    def batch(ctx: Any, args: Any, batch_axes: Any, /, **params: Any) -> Any:
+        ndim = max(len(x.shape) - (a is not None) for x, a in zip(args, batch_axes, strict=True))
+        aligned = [x if a is None else align_batch(x, a, ndim) for x, a in zip(args, batch_axes, strict=True)]
         return bind(primitive, *aligned, **params), 0
 
     def evaluate(*arrays: Any, **params: Any) -> Any:
@@ -167,8 +167,8 @@ def reduction(
             check(x, axes)
         return make_spec(reduced_shape(x.shape, axes, keepdims), result or x.dtype)
 
-    def batch(ctx: Any, args: Any, axes: Any, **params: Any) -> Any:
-        x = move_axis(args[0], axes[0], 0)
+    def batch(ctx: Any, args: Any, batch_axes: Any, /, **params: Any) -> Any:
+        x = move_axis(args[0], batch_axes[0], 0)
         params["axes"] = tuple(a + 1 for a in params["axes"])
         return bind(primitive, x, **params), 0
 

@@ -294,8 +294,8 @@ def batched_axes(axes: tuple[int, ...], batch_axis: int) -> tuple[int, ...]:
     return tuple(a if a < batch_axis else a + 1 for a in axes)
 
 
-def _sum_batch(ctx: Any, args: Any, axes: Any, **params: Any) -> Any:
-    x = move_axis(args[0], axes[0], 0)
+def _sum_batch(ctx: Any, args: Any, batch_axes: Any, /, **params: Any) -> Any:
+    x = move_axis(args[0], batch_axes[0], 0)
     params["axes"] = tuple(a + 1 for a in params["axes"])
     return bind(reduce_sum_p, x, **params), 0
 

@@ -58,6 +58,9 @@ class Signature:
         roots = [_file_root(name) for name in self.dynamic_names]
         self.file_names = tuple(_file_name(roots[paths[i][0].index], paths[i][1:]) for i in dynamic)
         self.specs: tuple[ArraySpec, ...] = tuple(entries[i][1] for i in dynamic)
+        # Inputs whose arrays fit when dtype and shape are equal: comparing an int with a symbolic dim would raise.
+        self._plain = frozenset(i for i, spec in enumerate(self.specs) if spec.is_static and not spec.weak)
+        self._has_dims = any(not spec.is_static for spec in self.specs)
         self._simple = not self.static_arguments and all(p.kind in _POSITIONAL for p in self.parameters)
 
     def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -129,14 +132,14 @@ class Signature:
     def arrays(self, leaves: Sequence[Any]) -> list[Array]:
         """The leaves of a call as arrays of exactly the staged dtypes, ranks and sizes."""
         arrays = [self.array_at(i, leaf) for i, leaf in enumerate(leaves)]
-        if any(not spec.is_static for spec in self.specs):
+        if self._has_dims:
             self._check_dims(arrays)
         return arrays
 
     def array_at(self, index: int, leaf: Any) -> Array:
         """The leaf of one input as an array that fits its spec, but for how its names relate to those of other inputs."""
         spec = self.specs[index]
-        if type(leaf) is np.ndarray and leaf.dtype is spec.dtype and not spec.weak and leaf.shape == spec.shape:
+        if type(leaf) is np.ndarray and leaf.dtype is spec.dtype and index in self._plain and leaf.shape == spec.shape:
             return leaf
         if isinstance(leaf, np.ndarray | np.generic) or hasattr(leaf, "__array__"):
             try:
@@ -188,13 +191,23 @@ class Signature:
                 raise SignatureValueError(f"{self.name}: {path} has shape {array.shape}, staged for {spec!r} with {known}")
 
 
+    def values(self, leaves: Sequence[Any]) -> dict[str, Any]:
+        """The arguments' trees by name, with these dynamic leaves and StaticSpecs for the static values."""
+        full = list(leaves)
+        for i in sorted(self.statics):
+            full.insert(i, StaticSpec(self.statics[i]))
+        values = dict(zip(self.dynamic_names, tree.unflatten(self.tree, full), strict=True))
+        values.update({name: StaticSpec(value) for name, value in self.static_arguments.items()})
+        return values
+
+    def with_specs(self, specs: Sequence[ArraySpec]) -> Signature:
+        """The same arguments with other specs."""
+        values = self.values(specs)
+        return Signature(self.parameters, [values[p.name] for p in self.parameters], self.name)
+
     def without(self, removed: set[int], specs: Sequence[ArraySpec]) -> Signature:
         """The signature left when some inputs are taken out; `specs` replace those of all inputs."""
-        leaves: list[Any] = [_REMOVED if i in removed else spec for i, spec in enumerate(specs)]
-        for i in sorted(self.statics):
-            leaves.insert(i, StaticSpec(self.statics[i]))
-        values = dict(zip(self.dynamic_names, tree.unflatten(self.tree, leaves), strict=True))
-        values.update({name: StaticSpec(value) for name, value in self.static_arguments.items()})
+        values = self.values([_REMOVED if i in removed else spec for i, spec in enumerate(specs)])
         pruned = {name: _prune(value) for name, value in values.items()}
         kept = [p for p in self.parameters if pruned[p.name] is not _REMOVED]
         if len(kept) < len(self.parameters):

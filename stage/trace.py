@@ -250,6 +250,14 @@ def inline(program: Program, operands: Sequence[Any]) -> list[Any]:
     return list(trace.inline(program, operands))
 
 
+def lift_constant(const: Const) -> Tracer:
+    """A constant as a tracer of the innermost trace, for rules that read shapes and dtypes of their operands."""
+    trace = current_trace()
+    if trace is None:
+        raise TracingError("constants are lifted only while tracing")
+    return Tracer(trace, const)
+
+
 def is_tracing() -> bool:
     """True while a function is traced on this thread."""
     return bool(_stack.traces)

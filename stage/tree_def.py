@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import operator
+import sys
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -377,14 +377,14 @@ def _decode_items(cls: type[Any], items: list[Any]) -> TreeDef:
 
 
 def _resolve(label: str) -> type[Any] | None:
-    """The type that `module:qualname` names, None if there is none."""
+    """The type that `module:qualname` names, None if there is none.
+
+    Only modules that are imported already are asked: reading a file must not run code that the file names.
+    """
     module, _, qualname = label.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-        for name in qualname.split("."):
-            found = getattr(found, name)
-    except Exception:  # whatever a module that is not ours does when it is imported
-        return None
+    found: Any = sys.modules.get(module)
+    for name in qualname.split("."):
+        found = getattr(found, name, None)
     return found if isinstance(found, type) else None
 
 
