@@ -17,7 +17,7 @@ from ..stage.spec import ArraySpec, DimLike, Shape, make_spec
 from . import kernels, quirks
 from ._lazy import onnx
 from .carriers import Plan, carrier, make_plan
-from .protos import set_attribute, tensor_proto, value_info
+from .protos import set_attribute, tensor_proto, value_info, value_type
 from .shapes import DimLowering
 from .signatures import dtype_of, signature
 
@@ -102,6 +102,10 @@ class Builder:
         """State a value's spec: of graph inputs and of what equations gave."""
         self._specs.setdefault(name, spec)
         self._dtypes[name] = spec.dtype
+
+    def declare_dtype(self, name: str, dtype: DType) -> None:
+        """State a value's dtype where its shape is unknown."""
+        self._dtypes[name] = dtype
 
     # nodes
 
@@ -346,6 +350,7 @@ class Builder:
         if self.domains.setdefault(domain, version) != version:
             raise UnsupportedError(f"{op_type}: versions {version} and {self.domains[domain]} of the domain {domain!r} in one file")
         made = self._emit(op_type, names, outputs, attributes, None)
+        self._graph.node[-1].domain = domain
         for i, name in enumerate(made):
             self._dtypes[name] = self.out_specs[min(i, len(self.out_specs) - 1)].dtype if self.out_specs else None
         return made[0] if outputs == 1 else tuple(made)
@@ -411,17 +416,29 @@ class Graph:
 
     def input(self, spec: ArraySpec) -> str:
         """Add an input; gives its name."""
-        name = self._builder.fresh()
-        self.proto.input.append(value_info(name, spec))
+        name = self.input_of(spec.dtype)
+        self.proto.input[-1].CopyFrom(value_info(name, spec))
         self._builder.declare(name, spec)
+        return name
+
+    def input_of(self, dtype: DType) -> str:
+        """Add an input of any shape."""
+        name = self._builder.fresh()
+        self.proto.input.append(value_type(name, dtype))
+        self._builder.declare_dtype(name, dtype)
         return name
 
     def output(self, name: str, spec: ArraySpec) -> None:
         """Make a value an output; one from outside this graph, or an output already, goes through an Identity."""
+        self.output_of(name, spec.dtype)
+        self.proto.output[-1].CopyFrom(value_info(self.proto.output[-1].name, spec))
+
+    def output_of(self, name: str, dtype: DType) -> None:
+        """Make a value of any shape an output."""
         made_here = any(name in node.output for node in reversed(self.proto.node))
         if not made_here or any(o.name == name for o in self.proto.output):
             name = self._builder.op("Identity", name)
-        self.proto.output.append(value_info(name, spec))
+        self.proto.output.append(value_type(name, dtype))
 
 
 def _free_prefix(reserved: Sequence[str]) -> str:

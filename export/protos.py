@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..stage.dims import Dim, dim_text
-from ..stage.dtypes import as_dtype
+from ..stage.dtypes import DType, as_dtype
 from ..stage.errors import ProgramError
 from ..stage.primitive import Array
 from ..stage.spec import ArraySpec
@@ -70,9 +70,8 @@ def tensor_proto(name: str, array: Array, data: bytes | None = None) -> Any:
 
 def value_info(name: str, spec: ArraySpec) -> Any:
     """A ValueInfoProto: ints as sizes, names and expressions as text."""
-    info = onnx.ValueInfoProto(name=name)
+    info = value_type(name, spec.dtype)
     tensor = info.type.tensor_type
-    tensor.elem_type = element_type(spec.dtype)
     dims = tensor.shape.dim
     # An empty shape must still be present: a scalar, not an unknown rank.
     tensor.shape.SetInParent()
@@ -81,4 +80,11 @@ def value_info(name: str, spec: ArraySpec) -> Any:
             dims.add(dim_param=dim_text(d))
         else:
             dims.add(dim_value=d)
+    return info
+
+
+def value_type(name: str, dtype: DType) -> Any:
+    """A ValueInfoProto that says the dtype alone."""
+    info = onnx.ValueInfoProto(name=name)
+    info.type.tensor_type.elem_type = element_type(dtype)
     return info

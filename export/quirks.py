@@ -1,10 +1,11 @@
-"""Patterns that ONNX Runtime's optimiser gets wrong, and how the builder writes them instead (tried on 1.31.1).
+"""What ONNX Runtime's kernels and optimiser get wrong, and how the builder writes them instead (tried on 1.31.1).
 
 - MatMulScaleFusion takes a scalar factor next to a float64 MatMul into an attribute, which is float32: `(x @ w) * 0.3` is off
   by 3e-8 at ENABLE_EXTENDED and above. Where float32 does not hold the factor it is written as a vector, or else a Sum of
   one operand, which no optimiser removes, is put in between.
 - Layer and RMS normalisation are recognised by `Pow(x, 2)`, and their float64 epsilon becomes a float32 attribute, at ENABLE_BASIC
   already. A square is written as Mul, which is faster too.
+- Reductions and powers of integers are computed through float64: see integers.py.
 - FuseReluClip fails the session for a Relu before a Clip in any dtype but float32 and float16. Relu of others is written as Max.
 """
 
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..stage.dtypes import is_float
+from ..stage.dtypes import is_float, is_integer
+from .integers import power_exactly, reduce_exactly
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 # Ops that the optimiser may drop or look through.
 _TRANSPARENT = frozenset(("Identity", "Transpose", "Reshape", "Expand", "Slice", "Squeeze", "Unsqueeze"))
-WATCHED = frozenset(("Relu", "Pow", "Mul", "Div", "MatMul")) | _TRANSPARENT
+WATCHED = frozenset(("Relu", "Pow", "Mul", "Div", "MatMul", "ReduceSum", "ReduceProd")) | _TRANSPARENT
 _SPREAD_LIMIT = 1 << 12
 _FLOAT64 = np.dtype(np.float64)
 
@@ -46,7 +48,11 @@ class Quirks:
         if op_type == "Relu":
             dtype = b.dtype(names[0])
             return None if is_float(dtype) and dtype != _FLOAT64 else ("Max", (names[0], b.const(0, dtype)))
+        if op_type in ("ReduceSum", "ReduceProd"):
+            return reduce_exactly(b, op_type, names, attributes) if is_integer(b.dtype(names[0])) else None
         if op_type == "Pow":
+            if is_integer(b.dtype(names[0])) and is_integer(b.dtype(names[1])):
+                return power_exactly(b, names[0], names[1])
             exponent = b.value_of(names[1])
             square = exponent is not None and exponent.ndim == 0 and is_float(b.dtype(names[0])) and float(exponent) == 2.0
             return ("Mul", (names[0], names[0])) if square else None

@@ -1,10 +1,15 @@
 """onstage: stages NumPy-style functions, forward and backward, into ONNX."""
 
+from .autodiff.batching import vmap
 from .autodiff.gradient import grad, value_and_grad
 from .autodiff.products import jvp, jvp_program, vjp, vjp_program
+from .export.backend import OnnxBackend
 from .ops import arithmetic, comparison, exponential, matmul, reductions
 from .ops.frontend import OpsFrontend
 from .stage import tree
+from .stage.backend import install_backend
+from .stage.config import config
+from .stage.dims import set_array_hook
 from .stage.errors import (
     ArtifactError,
     ConcretizationError,
@@ -29,4 +34,7 @@ from .stage.staged import StagedProgram
 from .stage.staging import eval_shape, stage
 from .stage.tracer import install_frontend
 
-install_frontend(OpsFrontend(None))
+_frontend = OpsFrontend(None)
+install_frontend(_frontend)
+set_array_hook(_frontend.ufunc)
+install_backend(OnnxBackend())

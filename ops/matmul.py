@@ -6,28 +6,30 @@ from typing import Any
 
 import numpy as np
 
-from ..stage.dims import same_dim
-from ..stage.dtypes import short_name
+from ..stage.dims import product, same_dim
+from ..stage.dtypes import BOOL, FLOAT32, is_float, short_name
 from ..stage.errors import DTypeError, ShapeError
 from ..stage.primitive import Array, Case, Primitive, Sample
-from ..stage.spec import ArraySpec, make_spec
+from ..stage.spec import ArraySpec, Shape, make_spec
 from ..stage.trace import bind
 from .operands import broadcast_shapes, operand, promoted, shape_of, spec
 from .registry import implements
-from .structure import align_batch, reshape_p, sum_to, transpose_p
+from .structure import align_batch, move_axis, reshape_p, sum_to, transpose_p
 
 
 def _abstract(x: ArraySpec, y: ArraySpec) -> ArraySpec:
     if x.dtype != y.dtype:
         raise DTypeError(f"matmul: operands of {short_name(x.dtype)} and {short_name(y.dtype)}; they are promoted first")
-    k, l = x.shape[-1], y.shape[-2]
-    if not same_dim(k, l):
-        raise ShapeError(f"matmul: inner dimensions differ: x is {x!r}, y is {y!r} (x.shape[-1] = {k}, y.shape[-2] = {l})")
+    m, n = x.shape[-1], y.shape[-2]
+    if not same_dim(m, n):
+        raise ShapeError(f"matmul: inner dimensions differ: x is {x!r}, y is {y!r} (x.shape[-1] = {m}, y.shape[-2] = {n})")
     batch = broadcast_shapes(x.shape[:-2], y.shape[:-2], what="matmul")
     return make_spec((*batch, x.shape[-2], y.shape[-1]), x.dtype)
 
 
 def _numpy(x: Array, y: Array) -> Array:
+    if is_float(x.dtype) and x.dtype.itemsize == 2:
+        return np.matmul(x.astype(FLOAT32), y.astype(FLOAT32)).astype(x.dtype)
     return np.matmul(x, y)
 
 
@@ -37,17 +39,45 @@ def swap_last(x: Any) -> Any:
     return bind(transpose_p, x, permutation=(*range(n - 2), n - 1, n - 2))
 
 
+def rows_of(x: Any) -> Any:
+    """A stack of matrices as one matrix of all their rows."""
+    return x if len(x.shape) == 2 else bind(reshape_p, x, shape=(product(x.shape[:-1]), x.shape[-1]))
+
+
 def _transpose(ct: Any, primals: Any, output: Any, *, active: Any) -> Any:
     x, y = primals
     return (
         sum_to(bind(matmul_p, ct, swap_last(y)), x.shape) if active[0] else None,
-        sum_to(bind(matmul_p, swap_last(x), ct), y.shape) if active[1] else None,
+        _right_cotangent(x, ct, y.shape) if active[1] else None,
     )
 
 
+def _right_cotangent(x: Any, ct: Any, shape: Shape) -> Any:
+    if len(shape) == 2:
+        # One product over the rows of the whole stack, rather than a stack of products and their sum
+        return bind(matmul_p, swap_last(rows_of(x)), rows_of(ct))
+    return sum_to(bind(matmul_p, swap_last(x), ct), shape)
+
+
 def _batch(ctx: Any, args: Any, axes: Any) -> Any:
+    x, y = args
+    if axes[0] is None and len(x.shape) == 2 and len(y.shape) == 3:
+        y = move_axis(y, axes[1], 0)
+        if type(y.shape[2]) is int and y.shape[2] == 1:
+            # A matrix times a batch of vectors is one product
+            rows = bind(matmul_p, bind(reshape_p, y, shape=y.shape[:2]), swap_last(x))
+            return bind(reshape_p, rows, shape=(*rows.shape, 1)), 0
+        return bind(matmul_p, x, y), 0
     ndim = max(len(x.shape) - (a is not None) for x, a in zip(args, axes, strict=True))
     return bind(matmul_p, *(x if a is None else align_batch(x, a, ndim) for x, a in zip(args, axes, strict=True))), 0
+
+
+def _onnx(b: Any, x: str, y: str) -> str:
+    if b.dtype(x) == BOOL:
+        # Sums of zeros and ones that are not all zero stay above zero in float32, however long
+        total = b.op("MatMul", b.cast(x, FLOAT32), b.cast(y, FLOAT32))
+        return b.op("Greater", total, b.const(0, FLOAT32))
+    return b.op("MatMul", x, y)
 
 
 matmul_p = Primitive(
@@ -57,33 +87,35 @@ matmul_p = Primitive(
     linear=((0,), (1,)),
     transpose=_transpose,
     batch=_batch,
-    onnx=lambda b, x, y: b.op("MatMul", x, y),
+    onnx=_onnx,
     cases=[
         Case((Sample((2, 3)), Sample((3, 4))), named=(("B", 3), (3, 4))),
-        Case((Sample((5, 2, 3)), Sample((3, 4)))),
-        Case((Sample((2, 1, 2, 3)), Sample((3, 3, 2)))),
+        Case((Sample((5, 2, 3)), Sample((3, 4))), named=(("B", "T", 3), (3, 4))),
+        Case((Sample((2, 1, 2, 3)), Sample((3, 3, 2))), named=(("B", 1, 2, 3), (3, 3, 2))),
+        Case((Sample((2, 3)), Sample((4, 3, 1)))),
         Case((Sample((2, 3), "int"), Sample((3, 2), "int"))),
+        Case((Sample((2, 3), "bool"), Sample((3, 2), "bool"))),
         Case((Sample((2, 0)), Sample((0, 3)))),
+        Case((Sample((0, 3)), Sample((3, 2)))),
+        Case((Sample((0, 2, 3)), Sample((3, 2)))),
     ],
 )
 
 
-@implements(np.matmul, operator="matmul")
+@implements(np.matmul, np.linalg.matmul, operator="matmul")
 def matmul(x: Any, y: Any) -> Any:
     """x @ y with NumPy's meaning: x: [..., m, k] or [k], y: [..., k, n] or [k]. Raises ValueError for 0-d operands."""
     x, y = promoted(operand(x), operand(y), strong=True)
     a, b = shape_of(x), shape_of(y)
     if not a or not b:
         raise ShapeError(f"matmul: 0-d operands do not multiply as matrices (x is {spec(x)!r}, y is {spec(y)!r}); use *")
-    if len(a) == 1:
-        x = bind(reshape_p, x, shape=(1, a[0]))
-    if len(b) == 1:
-        y = bind(reshape_p, y, shape=(b[0], 1))
-    if len(a) == 1 or len(b) == 1:
-        if not same_dim(a[-1], b[0] if len(b) == 1 else b[-2]):
-            raise ShapeError(f"matmul: inner dimensions differ: x is {list(a)}, y is {list(b)}")
-    product = bind(matmul_p, x, y)
+    rows = bind(reshape_p, x, shape=(1, a[0])) if len(a) == 1 else x
+    columns = bind(reshape_p, y, shape=(b[0], 1)) if len(b) == 1 else y
+    if (len(a) == 1 or len(b) == 1) and not same_dim(a[-1], b[max(len(b) - 2, 0)]):
+        raise ShapeError(f"matmul: inner dimensions differ: x is {spec(x)!r}, y is {spec(y)!r}")
+    result = bind(matmul_p, rows, columns)
     if len(a) > 1 and len(b) > 1:
-        return product
-    shape = product.shape
-    return bind(reshape_p, product, shape=(*shape[:-2], *(() if len(a) == 1 else shape[-2:-1]), *(() if len(b) == 1 else shape[-1:])))
+        return result
+    shape = shape_of(result)
+    kept = (*shape[:-2], *(() if len(a) == 1 else shape[-2:-1]), *(() if len(b) == 1 else shape[-1:]))
+    return bind(reshape_p, result, shape=kept)

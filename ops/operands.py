@@ -28,14 +28,15 @@ Value: TypeAlias = Tracer | Array | Const
 
 def operand(x: Any, what: str = "operand") -> Any:
     """A tracer, NumPy array or Python number from anything that stands for an array; TypeError naming `what` otherwise."""
+    # np.float64 is a Python float too, but no weak one: NumPy scalars come first.
+    if isinstance(x, np.generic):
+        as_dtype(x.dtype, what)
+        return np.asarray(x)
     if isinstance(x, Tracer | np.ndarray | bool | int | float | Const):
         if isinstance(x, np.ndarray):
             as_dtype(x.dtype, what)
             return as_array(x)
         return x
-    if isinstance(x, np.generic):
-        as_dtype(x.dtype, what)
-        return np.asarray(x)
     if isinstance(x, Dim):
         return bind(dim_value_p, dim=x)
     if isinstance(x, list | tuple):

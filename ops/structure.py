@@ -307,7 +307,8 @@ def _sum_onnx(b: Any, x: str, *, axes: tuple[int, ...], keepdims: bool) -> str:
 
 
 def _sum_simplify(ctx: Any, x: Any, *, axes: tuple[int, ...], keepdims: bool) -> Any:
-    return x if not axes and not ctx.spec(x).weak else None
+    # NumPy's sum over no axes turns -0.0 into 0.0, so only integers pass through it unchanged
+    return x if not axes and not ctx.spec(x).weak and ctx.spec(x).dtype.kind in "iu" else None
 
 
 reduce_sum_p = Primitive(

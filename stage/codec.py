@@ -21,7 +21,7 @@ import json
 import os
 import struct
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
 
@@ -39,8 +39,8 @@ FORMAT: Final = 1
 INLINE_LIMIT: Final = 256
 """Constants of more bytes than this go to the table of constants."""
 
-Json = Any
-DimEncoder = Callable[[DimLike], "int | str"]
+Json: TypeAlias = Any
+DimEncoder: TypeAlias = Callable[[DimLike], "int | str"]
 
 
 def canonical_text(encoded: Json) -> str:
@@ -170,7 +170,7 @@ class Encoder:
         return self.value(value, f"{primitive.name}: the param {name!r}")
 
     def value(self, value: Any, what: str) -> Json:
-        kind: type[Any] = type(value)
+        kind = cast("type[Any]", type(value))
         if value is None or kind is int or kind is bool or kind is str:
             return value
         if kind is tuple:
@@ -233,11 +233,11 @@ def decode(encoded: Json, constants: Mapping[str, Array], *, sources: Json = Non
     sources: what `encode_sources` gave. Raises ArtifactError for a damaged object, one of another format, or a primitive
     of another version; MissingRuleError for a primitive that is not registered.
     """
-    version = encoded.get("format") if isinstance(encoded, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    version = cast("dict[str, Json]", encoded).get("format") if isinstance(encoded, dict) else None
     if version != FORMAT:
         raise ArtifactError(f"a program in format {version!r}; this onstage reads format {FORMAT}")
     try:
-        return _Decoder(encoded, constants, sources).program()
+        return _Decoder(cast("dict[str, Json]", encoded), constants, sources).program()
     except ArtifactError:
         raise
     except (KeyError, IndexError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
@@ -247,10 +247,10 @@ def decode(encoded: Json, constants: Mapping[str, Array], *, sources: Json = Non
 class _Decoder:
     def __init__(self, encoded: Mapping[str, Json], constants: Mapping[str, Array], sources: Json) -> None:
         self.programs: list[Program] = []
-        self.rows = encoded["programs"]
-        self.primitives = [_primitive(name, version) for name, version in encoded["primitives"]]
-        self.specs = [self.spec(*row) for row in encoded["specs"]]
-        self.constants = [_constant(self.specs[spec], digest, data, constants) for spec, digest, data in encoded["constants"]]
+        self.rows: list[dict[str, Json]] = encoded["programs"]
+        self.primitives: list[Primitive] = [_primitive(name, version) for name, version in encoded["primitives"]]
+        self.specs: list[ArraySpec] = [self.spec(*row) for row in encoded["specs"]]
+        self.constants: list[Const] = [_constant(self.specs[spec], digest, data, constants) for spec, digest, data in encoded["constants"]]
         self.lines = None if sources is None else _sources(sources, self.rows)
 
     def spec(self, dtype: str, dims: Sequence[int | str], weak: bool, sharding: Json) -> ArraySpec:
@@ -270,14 +270,14 @@ class _Decoder:
         constants, specs = self.constants, self.specs
         equations: list[Equation] = []
         for position, (primitive, operands, params, outputs) in enumerate(row["equations"]):
-            atoms = tuple([values[i] if i >= 0 else constants[-1 - i] for i in operands])
+            atoms: tuple[Atom, ...] = tuple([values[i] if i >= 0 else constants[-1 - i] for i in operands])
             decoded = {k: self.value(v) for k, v in params.items()}
-            results = tuple([Var(specs[s]) for s in outputs])
+            defined = tuple([Var(specs[s]) for s in outputs])
             source = None if lines is None else lines[position]
-            equations.append(Equation(self.primitives[primitive], atoms, decoded, results, source))
-            values.extend(results)
-        outputs = [values[i] if i >= 0 else constants[-1 - i] for i in row["outputs"]]
-        return Program(inputs, equations, outputs, str(row["name"]))
+            equations.append(Equation(self.primitives[primitive], atoms, decoded, defined, source))
+            values.extend(defined)
+        results: list[Atom] = [values[i] if i >= 0 else constants[-1 - i] for i in row["outputs"]]
+        return Program(inputs, equations, results, str(row["name"]))
 
     def value(self, value: Json) -> Any:
         if not isinstance(value, list):
@@ -359,7 +359,8 @@ def encode_sources(program: Program) -> dict[str, Json]:
 
 def _sources(sources: Mapping[str, Json], programs: Sequence[Mapping[str, Json]]) -> list[list[Source | None]]:
     lines = [Source(str(file), int(line), str(scope)) for file, line, scope in sources["lines"]]
-    result = [[None if i is None else lines[i] for i in row] for row in sources["programs"]]
+    rows: list[list[int | None]] = sources["programs"]
+    result = [[None if i is None else lines[i] for i in row] for row in rows]
     if [len(row) for row in result] != [len(p["equations"]) for p in programs]:
         raise ArtifactError("the source lines do not belong to this program")
     return result

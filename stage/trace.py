@@ -75,12 +75,12 @@ class Trace:
             if operand._trace is self:
                 return operand._atom
             return self._capture(operand)
-        if isinstance(operand, bool | int | float):
-            return scalar_constant(operand)
         if isinstance(operand, np.ndarray):
             return self._constant(operand)
         if isinstance(operand, np.generic):
             return constant(operand)
+        if isinstance(operand, bool | int | float):
+            return scalar_constant(operand)
         if isinstance(operand, Const):
             return operand
         raise DTypeError(f"{type(operand).__name__} is no array")

@@ -18,7 +18,7 @@ replaces, or ProgramError is raised. Rules should make Programs smaller or cheap
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ..check import same_type
 from ..errors import ProgramError
@@ -158,7 +158,7 @@ class SimplifyContext:
             self._source = eqn.source
             result = self._apply(eqn.primitive, inputs, eqn.params)
             if result is not None:
-                atoms: tuple[Atom, ...] = result if isinstance(result, tuple) else (result,)
+                atoms = cast("tuple[Atom, ...]", result if isinstance(result, tuple) else (result,))
                 if self._is_replacement(eqn, atoms):
                     self._replace(eqn, atoms)
                     return

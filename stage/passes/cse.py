@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -80,7 +80,7 @@ def params_key(params: Params) -> tuple[Any, ...]:
 
 
 def _value_key(value: Any) -> Any:
-    kind: type[Any] = type(value)
+    kind = cast("type[Any]", type(value))
     if kind is tuple:
         return (tuple, *[_value_key(v) for v in value])
     if kind is float:

@@ -1,0 +1,1 @@
+"""Neural-network functions: activations, softmax, normalisation, losses, embeddings."""

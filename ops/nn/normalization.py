@@ -1,0 +1,209 @@
+"""Normalisation over axes: layer_norm, rms_norm. Forward and backward share the mean and the inverse deviation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...stage.dims import product
+from ...stage.dtypes import FLOAT64, is_float, short_name
+from ...stage.errors import DTypeError, ShapeError
+from ...stage.primitive import Array, Case, Primitive, Sample
+from ...stage.spec import ArraySpec, Shape, make_spec
+from ...stage.trace import bind
+from ..arithmetic import add, floating, multiply, subtract, true_divide
+from ..exponential import sqrt
+from ..families import kind_of
+from ..operands import broadcast_shapes, cast, dtype_of, normalize_axis, operand, promoted, shape_of
+from ..structure import broadcast, move_axis, reduce_sum_p, reshape_p, transpose_p
+from .precision import lower_function, work_dtype
+
+
+def _abstract(x: ArraySpec, *affine: ArraySpec, count: int, epsilon: float) -> tuple[ArraySpec, ...]:
+    if kind_of(x.dtype) != "f":
+        raise DTypeError(f"layer_norm: not supported for {short_name(x.dtype)}")
+    normalized = x.shape[x.ndim - count :]
+    for name, spec in zip(("scale", "bias"), affine, strict=False):
+        if spec.dtype != x.dtype:
+            raise DTypeError(f"layer_norm: {name} is {short_name(spec.dtype)}, x is {short_name(x.dtype)}; they are promoted first")
+        if broadcast_shapes(spec.shape, normalized, what="layer_norm") != normalized or spec.ndim != count:
+            raise ShapeError(f"layer_norm: {name} has shape {list(spec.shape)}, the normalised axes {list(normalized)}")
+    statistics = make_spec((*x.shape[: x.ndim - count], *(1,) * count), work_dtype(x.dtype))
+    return make_spec(x.shape, x.dtype), statistics, statistics
+
+
+def _numpy(x: Array, *affine: Array, count: int, epsilon: float) -> tuple[Array, ...]:
+    wide = x.astype(work_dtype(x.dtype), copy=False)
+    axes = tuple(range(x.ndim - count, x.ndim))
+    size = int(np.prod(x.shape[x.ndim - count :]))
+    mean = np.sum(wide, axis=axes, keepdims=True) / size
+    centered = wide - mean
+    variance = np.sum(centered * centered, axis=axes, keepdims=True) / size
+    inverse = 1 / np.sqrt(variance + wide.dtype.type(epsilon))
+    y = centered * inverse
+    for name, operand_ in zip(("scale", "bias"), affine, strict=False):
+        y = y * operand_ if name == "scale" else y + operand_
+    return y.astype(x.dtype), mean.astype(wide.dtype), inverse.astype(wide.dtype)
+
+
+def _mean(x: Any, count: int) -> Any:
+    """The mean over the last `count` axes, which are kept with size 1."""
+    shape = shape_of(x)
+    total = bind(reduce_sum_p, x, axes=tuple(range(len(shape) - count, len(shape))), keepdims=True)
+    return true_divide(total, operand(product(shape[len(shape) - count :])))
+
+
+def _composed(x: Any, *affine: Any, count: int, epsilon: float) -> tuple[Any, Any, Any]:
+    """What the node computes, in simpler functions."""
+    dtype = dtype_of(x)[0]
+    wide = cast(x, work_dtype(dtype))
+    mean = _mean(wide, count)
+    centered = subtract(wide, mean)
+    inverse = true_divide(1.0, sqrt(add(_mean(multiply(centered, centered), count), epsilon)))
+    y = multiply(centered, inverse)
+    if affine:
+        y = multiply(y, cast(affine[0], work_dtype(dtype)))
+    if len(affine) > 1:
+        y = add(y, cast(affine[1], work_dtype(dtype)))
+    return cast(y, dtype), mean, inverse
+
+
+def _jvp(output: Any, primals: Any, tangents: Any, *, count: int, epsilon: float) -> tuple[Any, Any, Any]:
+    y, mean, inverse = output
+    x, *affine = primals
+    wide = mean.dtype
+    standard = (cast(x, wide) - mean) * inverse
+    t_y: Any = None
+    t_mean: Any = None
+    t_inverse: Any = None
+    if tangents[0] is not None:
+        t = cast(tangents[0], wide)
+        t_mean = _mean(t, count)
+        along = _mean(standard * t, count)
+        t_inverse = -(inverse * inverse) * along
+        t_y = (t - t_mean - standard * along) * inverse
+        if affine:
+            t_y = t_y * cast(affine[0], wide)
+    if affine and tangents[1] is not None:
+        term = standard * cast(tangents[1], wide)
+        t_y = term if t_y is None else t_y + term
+    if len(affine) > 1 and tangents[2] is not None:
+        term = broadcast(cast(tangents[2], wide), x.shape)
+        t_y = term if t_y is None else t_y + term
+    return (None if t_y is None else cast(t_y, y.dtype)), t_mean, t_inverse
+
+
+def _batch(ctx: Any, args: Any, axes: Any, *, count: int, epsilon: float) -> Any:
+    x, *affine = args
+    if axes[0] is not None:
+        x = move_axis(x, axes[0], 0)
+    affine_axes = axes[1:]
+    if all(a is None for a in affine_axes):
+        return bind(layer_norm_p, x, *affine, count=count, epsilon=epsilon), (0, 0, 0)
+    y, mean, inverse = bind(layer_norm_p, x, count=count, epsilon=epsilon)
+    ndim = len(x.shape) - (axes[0] is not None)
+    for i, (value, axis) in enumerate(zip(affine, affine_axes, strict=True)):
+        if axis is not None:
+            value = move_axis(value, axis, 0)
+            value = bind(reshape_p, value, shape=(value.shape[0], *(1,) * (ndim - count), *value.shape[1:]))
+        y = y * value if i == 0 else y + value
+    statistics = 0 if axes[0] is not None else None
+    return (y, mean, inverse), (0, statistics, statistics)
+
+
+def _onnx(b: Any, x: str, *affine: str, count: int, epsilon: float) -> Any:
+    dtype = b.dtype(x)
+    normalized: Shape = b.spec(x).shape[-count:]
+    # The node's statistics and epsilon are float32, and it refuses an empty slice
+    if dtype == FLOAT64 or not all(type(d) is int and d > 0 for d in normalized):
+        return lower_function(b, lambda *args: _composed(*args, count=count, epsilon=epsilon), x, *affine)
+    scale = affine[0] if affine else b.const(np.ones(normalized, dtype))
+    return b.op("LayerNormalization", x, scale, *affine[1:], outputs=3, axis=-count, epsilon=float(epsilon))
+
+
+layer_norm_p = Primitive(
+    "layer_norm",
+    abstract=_abstract,
+    numpy=_numpy,
+    jvp=_jvp,
+    batch=_batch,
+    onnx=_onnx,
+    cases=[
+        Case((Sample((3, 4)),), {"count": 1, "epsilon": 1e-5}, named=(("B", 4),)),
+        Case((Sample((3, 4)), Sample((4,)), Sample((4,))), {"count": 1, "epsilon": 1e-5}, named=(("B", 4), (4,), (4,))),
+        Case((Sample((2, 3, 4)), Sample((3, 4))), {"count": 2, "epsilon": 0.1}),
+        Case((Sample((2, 1)),), {"count": 1, "epsilon": 1e-5}, smooth=False),
+        Case((Sample((0, 4)), Sample((4,)), Sample((4,))), {"count": 1, "epsilon": 1e-5}),
+        Case((Sample((2, 0)),), {"count": 1, "epsilon": 1e-5}),
+    ],
+)
+
+
+def layer_norm(x: Any, scale: Any = None, bias: Any = None, *, axis: int | tuple[int, ...] = -1, epsilon: float = 1e-5) -> Any:
+    """(x - mean) / sqrt(variance + epsilon) over the given axes, times scale, plus bias (Ba et al., 2016, arXiv 1607.06450).
+
+    scale, bias: of the shape of the normalised axes, in x's order, or what broadcasts to it. The variance is the biased one; float16 and
+    bfloat16 are computed in float32. Raises AxisError for an axis that x does not have, ValueError for a shape that does not fit.
+    """
+    x, scale, bias = _promoted(x, scale, bias)
+    x, axes, back = _axes_last(x, axis, "layer_norm")
+    normalized = shape_of(x)[len(shape_of(x)) - len(axes) :]
+    affine: list[Any] = []
+    if scale is not None or bias is not None:
+        ones = np.ones((), dtype_of(x)[0]) if scale is None else scale
+        affine = [_of_shape("scale", ones, normalized)]
+    if bias is not None:
+        affine.append(_of_shape("bias", bias, normalized))
+    y = bind(layer_norm_p, x, *affine, count=len(axes), epsilon=float(epsilon))[0]
+    return y if back is None else bind(transpose_p, y, permutation=back)
+
+
+def rms_norm(x: Any, scale: Any = None, *, axis: int | tuple[int, ...] = -1, epsilon: float = 1e-5) -> Any:
+    """x / sqrt(mean(x**2) + epsilon) over the given axes, times scale (Zhang and Sennrich, 2019, arXiv 1910.07467).
+
+    scale: of the shape of the normalised axes, in x's order, or what broadcasts to it. float16 and bfloat16 are computed in float32.
+    Raises AxisError for an axis that x does not have, ValueError for a shape that does not fit.
+    """
+    x, scale, _ = _promoted(x, scale, None)
+    x, axes, back = _axes_last(x, axis, "rms_norm")
+    dtype = dtype_of(x)[0]
+    wide = cast(x, work_dtype(dtype))
+    y = true_divide(wide, sqrt(add(_mean(multiply(wide, wide), len(axes)), float(epsilon))))
+    if scale is not None:
+        normalized = shape_of(x)[len(shape_of(x)) - len(axes) :]
+        y = multiply(y, cast(_of_shape("scale", scale, normalized), work_dtype(dtype)))
+    y = cast(y, dtype)
+    return y if back is None else bind(transpose_p, y, permutation=back)
+
+
+def _promoted(x: Any, scale: Any, bias: Any) -> tuple[Any, Any, Any]:
+    given = [operand(v) for v in (scale, bias) if v is not None]
+    x, *given = promoted(floating(x), *given)
+    if not is_float(dtype_of(x)[0]):
+        raise DTypeError(f"normalisation is computed in floating point, got {short_name(dtype_of(x)[0])}")
+    values = iter(given)
+    return x, None if scale is None else next(values), None if bias is None else next(values)
+
+
+def _axes_last(x: Any, axis: int | tuple[int, ...], what: str) -> tuple[Any, tuple[int, ...], tuple[int, ...] | None]:
+    """x with the axes at its end, the axes, and the permutation that undoes it (None where they stood there)."""
+    ndim = len(shape_of(x))
+    axes = tuple(sorted(normalize_axis(a, ndim) for a in (axis if isinstance(axis, tuple | list) else (axis,))))
+    if not axes or len(set(axes)) != len(axes):
+        raise ValueError(f"{what}: axis names no axis, or one twice: {axis}")
+    order = (*(i for i in range(ndim) if i not in axes), *axes)
+    if order == tuple(range(ndim)):
+        return x, axes, None
+    return bind(transpose_p, x, permutation=order), axes, tuple(order.index(i) for i in range(ndim))
+
+
+def _of_shape(name: str, value: Any, normalized: Shape) -> Any:
+    shape = shape_of(value)
+    try:
+        fits = broadcast_shapes(shape, normalized) == normalized
+    except ShapeError:
+        fits = False
+    if not fits:
+        raise ShapeError(f"layer_norm: {name} has shape {list(shape)}, which does not broadcast to the normalised axes {list(normalized)}")
+    return broadcast(cast(value, dtype_of(value)[0]), normalized)
