@@ -13,16 +13,18 @@ from ..stage.dims import Dim
 from ..stage.primitive import Array
 from ..stage.program import Program
 from ..stage.staged import StagedProgram
-from .lower import lower
+from .lower import lower, lower_program
 from .runtime.binding import Executable
 from .runtime.checked import evaluate_checked
+from .runtime.profile import Profile, profile_session
 from .runtime.session import automatic_level, make_session
 
-Run: TypeAlias = Callable[[Sequence[Array]], list[Array]]
+Run: TypeAlias = Callable[[Sequence[Array], str], list[Array]]
 
 # Up to this many elements in its largest value a program runs on one thread: ONNX Runtime would not split its loops, and a session without
 # a pool is made in half the time.
 _SMALL = 1 << 14
+_DETACH_ABOVE = 1 << 20
 
 
 class _Entry:
@@ -56,13 +58,19 @@ class OnnxBackend:
                 return evaluate_checked(staged.program, arrays, numerics=options.check_numerics, shapes=options.verify_shapes)
             entry = self._bind(staged, options)
         entry.last_used = next(self._clock)
-        return entry.executable(arrays)
+        return entry.executable(arrays, staged.name)
 
     def to_onnx(self, staged: StagedProgram, *, opset: int | None = None, target: str = "onnx") -> Any:
         """The program, after its passes, as an onnx.ModelProto with its pytree paths as names."""
         return lower(
             staged.optimized[0], staged.in_names, staged.out_names, opset=opset, target=target, name=staged.name or "program"
         )
+
+    def profile(self, staged: StagedProgram, arrays: Sequence[Array]) -> Profile:
+        """Where the time of a run goes, by operator and by source line."""
+        model = _ExecutionModel(staged.optimized[0], current_options())
+        feeds = dict(zip(model.in_names, arrays, strict=True))
+        return profile_session(model.session, lambda session: session.run(model.out_names, feeds))
 
     def _bind(self, staged: StagedProgram, options: Options) -> _Entry:
         """Find or make the session of a program."""
@@ -94,16 +102,35 @@ class OnnxBackend:
     def _make(self, staged: StagedProgram, options: Options) -> Run:
         program = staged.optimized[0]
         if not program.outputs:
-            return lambda arrays: []
-        # Names by position: programs of one hash share the session, whatever their arguments are called.
-        in_names = [f"i{i}" for i in range(len(program.inputs))]
-        out_names = [f"o{i}" for i in range(len(program.outputs))]
-        # The sizes of named dims were checked by the caller.
-        model = lower(program, in_names, out_names, guards=False)
-        level = automatic_level(len(model.graph.node)) if options.optimization == "auto" else options.optimization
-        threads = 1 if options.threads is None and _is_small(program) else options.threads
-        session = make_session(model.SerializeToString(), options, level=level, threads=threads)
-        return Executable(session, staged.name, in_names, out_names, (*program.in_specs, *program.out_specs))
+            return lambda arrays, name: []
+        model = _ExecutionModel(program, options)
+        return Executable(
+            model.session(), model.in_names, model.out_names, (*program.in_specs, *program.out_specs), held=model.lowered.detached
+        )
+
+
+class _ExecutionModel:
+    """A program lowered to be run in this process. Names are positions: programs of one hash share it, whatever their arguments are called."""
+
+    def __init__(self, program: Program, options: Options) -> None:
+        self.options = options
+        self.in_names = [f"i{i}" for i in range(len(program.inputs))]
+        self.out_names = [f"o{i}" for i in range(len(program.outputs))]
+        # The sizes of named dims are checked by the caller, and large constants are handed over as they are.
+        self.lowered = lower_program(program, self.in_names, self.out_names, guards=False, detach_above=_DETACH_ABOVE)
+        nodes = len(self.lowered.model.graph.node)
+        self.level = automatic_level(nodes) if options.optimization == "auto" else options.optimization
+        self.threads = 1 if options.threads is None and _is_small(program) else options.threads
+
+    def session(self, profile_prefix: str = "") -> Any:
+        return make_session(
+            self.lowered.model.SerializeToString(),
+            self.options,
+            level=self.level,
+            threads=self.threads,
+            constants=self.lowered.detached,
+            profile_prefix=profile_prefix,
+        )
 
 
 def _is_small(program: Program) -> bool:

@@ -17,7 +17,7 @@ from ..stage.spec import ArraySpec, DimLike, Shape, make_spec
 from . import kernels, quirks
 from ._lazy import onnx
 from .carriers import Plan, carrier, make_plan
-from .protos import set_attribute, tensor_proto, value_info, value_type
+from .protos import detached_proto, set_attribute, tensor_proto, value_info, value_type
 from .shapes import DimLowering
 from .signatures import dtype_of, signature
 
@@ -45,12 +45,17 @@ class Builder:
     being lowered to; `in_specs`, `out_specs`: those of the equation being lowered.
     """
 
-    def __init__(self, opset: int, target: str, reserved: Sequence[str], graph_name: str) -> None:
+    def __init__(
+        self, opset: int, target: str, reserved: Sequence[str], graph_name: str, detach_above: int | None = None
+    ) -> None:
         self.opset = opset
         self.target = target
         self.in_specs: tuple[ArraySpec, ...] = ()
         self.out_specs: tuple[ArraySpec, ...] = ()
         self.domains: dict[str, int] = {"": opset}
+        # Constants of more bytes than `detach_above`, by name: their initializers say "external" and hold no data.
+        self.detached: dict[str, Array] = {}
+        self._detach_above = detach_above
         self.model: Any = onnx.ModelProto()
         self.root: Any = self.model.graph
         self.root.name = graph_name
@@ -149,8 +154,9 @@ class Builder:
         for name, (dtype, _) in zip(made, results, strict=True):
             dtypes[name] = dtype
         if wide is not None:
+            narrow = dtypes[made[0]] or wide
             dtypes[made[0]] = wide
-            made[0] = self.cast(made[0], results[0][0])
+            made[0] = self.cast(made[0], narrow)
         made = [n if back is None else self.cast(n, back) for n, (_, back) in zip(made, results, strict=True)]
         if op_type in quirks.WATCHED:
             self.quirks.note(op_type, names, made[0])
@@ -399,7 +405,11 @@ class Builder:
         name = self._constants.get(key)
         if name is None:
             name = self._constants[key] = self.fresh()
-            self.root.initializer.append(tensor_proto(name, array, data))
+            if self._detach_above is not None and array.nbytes > self._detach_above:
+                self.root.initializer.append(detached_proto(name, array))
+                self.detached[name] = array
+            else:
+                self.root.initializer.append(tensor_proto(name, array, data))
             self._arrays[name] = array
             self._folding.add(name)
             self._dtypes[name] = array.dtype

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from ..stage.dims import Dim
-from ..stage.errors import MissingRuleError, ProgramError, ShapeError, UnsupportedError
+from ..stage.errors import MissingRuleError, ProgramError, UnsupportedError
+from ..stage.primitive import Array
 from ..stage.program import Atom, Const, Equation, Program, Var, live_equations
 from ..stage.source import Source
 from ..stage.spec import ArraySpec
@@ -25,11 +26,15 @@ _TYPICAL_SIZE: Final = 256
 
 
 class Lowered(NamedTuple):
-    """A model and where each value of the Program is in it; values inside sub-programs and decompositions are not listed."""
+    """A model and where each value of the Program is in it; values inside sub-programs and decompositions are not listed.
+
+    detached: the constants that the model only names (`detach_above`), by initializer name.
+    """
 
     model: Any
     values: dict[Var, str]
     opset: int
+    detached: dict[str, Array]
 
 
 def lower(
@@ -61,8 +66,13 @@ def lower_program(
     target: str = "onnx",
     name: str | None = None,
     guards: bool = True,
+    detach_above: int | None = None,
 ) -> Lowered:
-    """As `lower`, with the name of every value."""
+    """As `lower`, with the name of every value.
+
+    detach_above: leave the data of constants of more bytes than this out of the model, for external data or for handing them to
+    a session as they are.
+    """
     if target not in TARGETS:
         raise UnsupportedError(f"target {target!r} is unknown; the targets are {', '.join(TARGETS)}")
     if opset is not None and opset not in OPSETS:
@@ -76,7 +86,8 @@ def lower_program(
         if candidate < needed:
             continue
         try:
-            return _Lowering(program, in_names, out_names, candidate, target, name or program.name, guards).run()
+            builder = Builder(candidate, target, names, name or program.name, detach_above)
+            return _Lowering(program, in_names, out_names, builder, guards).run()
         except NeedsOpset as error:
             needed = error.opset
             reason = error.message
@@ -91,16 +102,14 @@ class _Lowering:
         program: Program,
         in_names: Sequence[str],
         out_names: Sequence[str],
-        opset: int,
-        target: str,
-        name: str,
+        builder: Builder,
         guards: bool,
     ) -> None:
         self.program = program
         self.in_names = tuple(in_names)
         self.out_names = tuple(out_names)
         self.guards = guards
-        self.builder = Builder(opset, target, (*in_names, *out_names), name)
+        self.builder = builder
         self.builder.set_inliner(_inline)
         self.values: dict[Atom, str] = {}
         # The output name that a Var's node writes directly.
@@ -122,7 +131,7 @@ class _Lowering:
         for i, (atom, name) in enumerate(zip(program.outputs, self.out_names, strict=True)):
             self._write_output(atom, name, guard if i == guarded else None)
         values = {atom: name for atom, name in self.values.items() if isinstance(atom, Var)}
-        return Lowered(self._model(), values, b.opset)
+        return Lowered(self._model(), values, b.opset, b.detached)
 
     def _guarded_output(self) -> int:
         """The output that a guard costs least on: it is copied."""

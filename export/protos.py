@@ -68,6 +68,13 @@ def tensor_proto(name: str, array: Array, data: bytes | None = None) -> Any:
     return proto
 
 
+def detached_proto(name: str, array: Array) -> Any:
+    """A TensorProto whose data are elsewhere: handed to the session, or written to a file and located by who writes it."""
+    proto = onnx.TensorProto(name=name, data_type=element_type(array.dtype), data_location=onnx.TensorProto.EXTERNAL)
+    proto.dims.extend(array.shape)
+    return proto
+
+
 def value_info(name: str, spec: ArraySpec) -> Any:
     """A ValueInfoProto: ints as sizes, names and expressions as text."""
     info = value_type(name, spec.dtype)

@@ -101,14 +101,12 @@ class DimLowering:
         b = self._builder
         total: str | None = None
         for coefficient, atoms in d.terms:
-            term: str | None = None
-            for atom in atoms:
-                value = self._atom(atom)
-                term = value if term is None else b.op("Mul", term, value)
-            if term is None:
-                term = self.element(coefficient)
-            elif coefficient != 1:
-                term = b.op("Mul", term, self.element(coefficient))
+            factors = [self._atom(atom) for atom in atoms]
+            if coefficient != 1 or not factors:
+                factors.append(self.element(coefficient))
+            term = factors[0]
+            for factor in factors[1:]:
+                term = b.op("Mul", term, factor)
             total = term if total is None else b.op("Add", total, term)
         if total is None:
             raise ProgramError("a Dim without terms")

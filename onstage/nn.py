@@ -1,1 +1,31 @@
-"""Neural-network functions: activations, normalisation, losses, embeddings."""
+"""Neural-network functions: activations, softmax, normalisation, losses, embeddings.
+
+They take and give NumPy arrays, `ons.Array`s or traced arrays. Sizes of batches may be named dims; float16 and bfloat16 are computed in
+float32 and rounded once.
+"""
+
+from .ops.nn.activations import celu as celu
+from .ops.nn.activations import elu as elu
+from .ops.nn.activations import gelu as gelu
+from .ops.nn.activations import glu as glu
+from .ops.nn.activations import hard_sigmoid as hard_sigmoid
+from .ops.nn.activations import hard_silu as hard_silu
+from .ops.nn.activations import hard_tanh as hard_tanh
+from .ops.nn.activations import leaky_relu as leaky_relu
+from .ops.nn.activations import log_sigmoid as log_sigmoid
+from .ops.nn.activations import mish as mish
+from .ops.nn.activations import prelu as prelu
+from .ops.nn.activations import relu as relu
+from .ops.nn.activations import relu6 as relu6
+from .ops.nn.activations import selu as selu
+from .ops.nn.activations import sigmoid as sigmoid
+from .ops.nn.activations import silu as silu
+from .ops.nn.activations import soft_sign as soft_sign
+from .ops.nn.activations import softplus as softplus
+from .ops.nn.embedding import embedding as embedding
+from .ops.nn.embedding import one_hot as one_hot
+from .ops.nn.losses import cross_entropy as cross_entropy
+from .ops.nn.normalization import layer_norm as layer_norm
+from .ops.nn.normalization import rms_norm as rms_norm
+from .ops.nn.softmax import log_softmax as log_softmax
+from .ops.nn.softmax import softmax as softmax

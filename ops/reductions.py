@@ -1,43 +1,424 @@
-"""Reductions: sum, mean and their kin."""
+"""Reductions: sum, prod, max, min, any, all, argmax, argmin and what is made of them at once."""
 
 from __future__ import annotations
 
+import builtins
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ..stage.dtypes import FLOAT32, FLOAT64, INT64, DType, as_dtype, kind_rank
-from ..stage.dims import product
+from ..stage.dims import Dim
+from ..stage.dtypes import BOOL, FLOAT32, INT64, DType, as_dtype, is_float, kind_rank
+from ..stage.errors import MutationError, ShapeError
+from ..stage.primitive import Array, Case, Primitive, Sample
+from ..stage.spec import ArraySpec, make_spec
 from ..stage.trace import bind
-from .arithmetic import true_divide
-from .operands import cast, dtype_of, normalize_axes, operand
-from .registry import implements
-from .structure import reduce_sum_p
+from .arithmetic import add, divide_p, multiply, multiply_p, subtract, where_p
+from .comparison import equal_p, logical_or_p, not_equal_p
+from .families import NUMBERS, reduction, reduction_cases
+from .joining import concatenate_p
+from .operands import cast, dtype_of, normalize_axes, normalize_axis, operand, shape_of
+from .registry import implements, implements_ufunc_method
+from .slicing import pad, slice_axis
+from .structure import broadcast, move_axis, reduce_sum_p, reduced_shape, reshape_p, transpose_p
+
+UINT64: DType = np.dtype(np.uint64)
+UINT8: DType = np.dtype(np.uint8)
+_INT64_MIN = np.iinfo(np.int64).min
+
+# ---------------------------------------------------------------------------------------------------- max, min, any, all, prod
 
 
-def _sum_dtype(dtype: DType) -> DType:
+def _require_elements(name: str) -> Callable[[ArraySpec, tuple[int, ...]], None]:
+    def check(x: ArraySpec, axes: tuple[int, ...]) -> None:
+        rest = [d for i, d in enumerate(x.shape) if i not in axes]
+        empty = builtins.any(type(x.shape[a]) is int and x.shape[a] == 0 for a in axes)
+        if empty and not builtins.any(type(d) is int and d == 0 for d in rest):
+            raise ShapeError(f"zero-size array to reduction operation {name} which has no identity (shape {list(x.shape)}, axis {axes})")
+
+    return check
+
+
+def keep(x: Any, shape: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    """The result of a reduction of an array of `shape`, with the reduced axes as ones."""
+    return x if keepdims or not axes else bind(reshape_p, x, shape=reduced_shape(tuple(shape), axes, True))
+
+
+def _extreme_jvp(output: Any, primals: Any, tangents: Any, *, axes: tuple[int, ...], keepdims: bool) -> Any:
+    # Elements that tie share the tangent equally. Where the result is NaN, the NaNs are what ties.
+    x = primals[0]
+    chosen = bind(logical_or_p, bind(equal_p, x, keep(output, x.shape, axes, keepdims)), bind(not_equal_p, x, x))
+    count = bind(reduce_sum_p, cast(chosen, x.dtype), axes=axes, keepdims=keepdims)
+    picked = bind(where_p, chosen, tangents[0], np.zeros((), x.dtype))
+    return bind(divide_p, bind(reduce_sum_p, picked, axes=axes, keepdims=keepdims), count)
+
+
+def signed_order(b: Any, x: str) -> str:
+    """uint64 as int64 in the same order: ONNX Runtime compares none of 64 unsigned bits. `unsigned_order` undoes it."""
+    return b.op("Add", b.cast(x, INT64), b.const(_INT64_MIN, INT64))
+
+
+def unsigned_order(b: Any, x: str) -> str:
+    return b.cast(b.op("Add", x, b.const(_INT64_MIN, INT64)), UINT64)
+
+
+def _extreme_onnx(op_type: str) -> Callable[..., str]:
+    def rule(b: Any, x: str, *, axes: tuple[int, ...], keepdims: bool) -> str:
+        if not axes:
+            return b.op("Identity", x)
+        dtype = b.dtype(x)
+        where = b.const(list(axes), INT64)
+        if dtype == UINT64:
+            return unsigned_order(b, b.op(op_type, signed_order(b, x), where, keepdims=int(keepdims)))
+        if dtype == BOOL:
+            return b.cast(b.op(op_type, b.cast(x, UINT8), where, keepdims=int(keepdims)), BOOL)
+        if not is_float(dtype):
+            return b.op(op_type, x, where, keepdims=int(keepdims))
+        if dtype.itemsize == 2:
+            x = b.cast(x, FLOAT32)
+        # ONNX Runtime's ReduceMax and ReduceMin pass NaN over.
+        found = b.op(op_type, x, where, keepdims=int(keepdims))
+        has_nan = b.cast(b.op("ReduceMax", b.cast(b.op("IsNaN", x), UINT8), where, keepdims=int(keepdims)), BOOL)
+        return b.cast(b.op("Where", has_nan, b.const(np.nan, b.dtype(x)), found), dtype)
+
+    return rule
+
+
+def _extreme(name: str, numpy: Callable[..., Any], op_type: str, label: str) -> Primitive:
+    return reduction(
+        name,
+        numpy,
+        jvp=_extreme_jvp,
+        check=_require_elements(label),
+        onnx=_extreme_onnx(op_type),
+        cases=[
+            *reduction_cases(),
+            *reduction_cases("int", (-9, 9)),
+            Case((Sample((3,), "bool"),), {"axes": (0,), "keepdims": False}),
+            Case((Sample((2, 3), "float", values=[[1, np.nan, 3], [2, 2, -1]]),), {"axes": (1,), "keepdims": False}, smooth=False),
+            Case((Sample((0, 3)),), {"axes": (1,), "keepdims": False}),
+            Case((Sample(()),), {"axes": (), "keepdims": False}),
+        ],
+    )
+
+
+reduce_max_p = _extreme("reduce_max", np.max, "ReduceMax", "maximum")
+reduce_min_p = _extreme("reduce_min", np.min, "ReduceMin", "minimum")
+
+
+def _boolean(name: str, numpy: Callable[..., Any], op_type: str) -> Primitive:
+    def onnx(b: Any, x: str, *, axes: tuple[int, ...], keepdims: bool) -> str:
+        if not axes:
+            return b.op("Identity", x)
+        # Of no bytes the greatest is 0 and the least 255, which is what `any` and `all` of nothing are.
+        return b.cast(b.op(op_type, b.cast(x, UINT8), b.const(list(axes), INT64), keepdims=int(keepdims)), BOOL)
+
+    return reduction(
+        name,
+        numpy,
+        dtypes="b",
+        nondifferentiable="a boolean has no tangent",
+        onnx=onnx,
+        shadow="decision",
+        cases=[*reduction_cases("bool"), Case((Sample((2, 0), "bool"),), {"axes": (1,), "keepdims": False})],
+    )
+
+
+reduce_or_p = _boolean("reduce_or", np.any, "ReduceMax")
+reduce_and_p = _boolean("reduce_and", np.all, "ReduceMin")
+
+
+def _prod_numpy(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    work = FLOAT32 if is_float(x.dtype) and x.dtype.itemsize == 2 else x.dtype
+    return np.asarray(np.prod(x, axis=axis, keepdims=keepdims, dtype=work)).astype(x.dtype, copy=False)
+
+
+def _prod_halving(x: Any, *, axes: tuple[int, ...], keepdims: bool) -> Any:
+    """The product as a tree: halves are multiplied until one element is left. Its derivatives, of any order, divide by nothing
+    and so are right at zeros. A named size takes as many levels as any size could need.
+    """
+    shape = tuple(x.shape)
+    others = tuple(i for i in range(len(shape)) if i not in axes)
+    size: Any = make_spec(tuple(shape[a] for a in axes), INT64).size
+    x = bind(transpose_p, x, permutation=(*others, *axes))
+    x = bind(reshape_p, x, shape=(*(shape[i] for i in others), size))
+    axis = len(others)
+    no_pad = [0] * (axis + 1)
+    if isinstance(size, Dim):
+        # One more element, a one, so that there is something to end with at size 0.
+        x, levels = pad(x, no_pad, [*no_pad[:-1], 1], 1), 31
+    elif size == 0:
+        x, levels = pad(x, no_pad, [*no_pad[:-1], 1], 1), 0
+    else:
+        levels = (size - 1).bit_length()
+    for _ in range(levels):
+        n = x.shape[axis]
+        x = pad(x, no_pad, [*no_pad[:-1], n % 2], 1)
+        x = bind(multiply_p, slice_axis(x, axis, 0, None, 2), slice_axis(x, axis, 1, None, 2))
+    x = bind(reduce_sum_p, x, axes=(axis,), keepdims=False)
+    return keep(x, shape, axes, False) if keepdims else x
+
+
+def _prod_onnx(b: Any, x: str, *, axes: tuple[int, ...], keepdims: bool) -> str:
+    return b.op("ReduceProd", x, b.const(list(axes), INT64), keepdims=int(keepdims)) if axes else b.op("Identity", x)
+
+
+reduce_prod_p = reduction(
+    "reduce_prod",
+    lambda x, *, axis, keepdims: _prod_numpy(x, axis=axis, keepdims=keepdims),
+    dtypes=NUMBERS,
+    onnx=_prod_onnx,
+    decompose=_prod_halving,
+    cases=[
+        *reduction_cases(),
+        *reduction_cases("int", (-3, 3)),
+        Case((Sample((2, 5), "float", values=[[2, 0, 3, 1, 0], [2, 0, 3, 1, 4]]),), {"axes": (1,), "keepdims": False}),
+        Case((Sample((2, 0)),), {"axes": (1,), "keepdims": False}),
+        Case((Sample((3, 0)),), {"axes": (0,), "keepdims": True}),
+    ],
+)
+
+# ------------------------------------------------------------------------------------------------------------ argmax and argmin
+
+
+def _arg_abstract(x: ArraySpec, *, axis: int, keepdims: bool) -> ArraySpec:
+    return make_spec(reduced_shape(x.shape, (axis,), keepdims), INT64)
+
+
+def _arg(name: str, numpy: Callable[..., Any], op_type: str, reduce_type: str) -> Primitive:
+    def onnx(b: Any, x: str, *, axis: int, keepdims: bool) -> str:
+        dtype = b.dtype(x)
+        if is_float(dtype):
+            # The first NaN, else the first of the elements that equal the extreme one; ONNX Runtime's ArgMax passes NaN over.
+            if dtype.itemsize == 2:
+                x = b.cast(x, FLOAT32)
+            best = b.op(reduce_type, x, b.const([axis], INT64), keepdims=1)
+            nan = b.cast(b.op("IsNaN", x), UINT8)
+            chosen = b.op("Add", b.cast(nan, np.dtype(np.int32)), b.cast(b.op("Equal", x, best), np.dtype(np.int32)))
+            chosen = b.op("Add", chosen, b.cast(nan, np.dtype(np.int32)))
+            return b.op("ArgMax", chosen, axis=axis, keepdims=int(keepdims))
+        if dtype == UINT64:
+            x = signed_order(b, x)
+        return b.op(op_type, b.cast(x, UINT8) if dtype == BOOL else x, axis=axis, keepdims=int(keepdims))
+
+    def evaluate(x: Array, *, axis: int, keepdims: bool) -> Array:
+        return np.asarray(numpy(x, axis=axis, keepdims=keepdims), dtype=np.int64)
+
+    def batch(ctx: Any, args: Any, batch_axes: Any, /, *, axis: int, keepdims: bool) -> Any:
+        return bind(primitive, move_axis(args[0], batch_axes[0], 0), axis=axis + 1, keepdims=keepdims), 0
+
+    primitive = Primitive(
+        name,
+        abstract=_arg_abstract,
+        numpy=evaluate,
+        nondifferentiable="an index is an integer",
+        batch=batch,
+        onnx=onnx,
+        shadow="decision",
+        cases=[
+            Case((Sample((2, 3)),), {"axis": 1, "keepdims": False}, named=(("B", 3),)),
+            Case((Sample((4, 3), "int", (-2, 2)),), {"axis": 0, "keepdims": True}),
+            Case((Sample((5,), "bool"),), {"axis": 0, "keepdims": False}),
+            Case((Sample((2, 3), "float", values=[[1, np.nan, 3], [2, -1, 2]]),), {"axis": 1, "keepdims": False}),
+            Case((Sample((0, 3)),), {"axis": 1, "keepdims": False}),
+        ],
+    )
+    return primitive
+
+
+argmax_p = _arg("argmax", np.argmax, "ArgMax", "ReduceMax")
+argmin_p = _arg("argmin", np.argmin, "ArgMin", "ReduceMin")
+
+# ---------------------------------------------------------------------------------------------------------- the public functions
+
+
+def no_out(out: Any, what: str) -> None:
+    """MutationError for an `out=` array."""
+    if out is not None:
+        raise MutationError(f"{what}: out= cannot be recorded; use the result: y = {what}(...)")
+
+
+def accumulator(dtype: DType) -> DType:
     """NumPy sums booleans and small integers in the 64-bit integer of their signedness."""
     if kind_rank(dtype) == 2:
         return dtype
-    return np.dtype(np.uint64) if dtype.kind == "u" else INT64
+    return UINT64 if dtype.kind == "u" else INT64
+
+
+def masked(x: Any, where: Any, identity: Any) -> Any:
+    """x with what `where` leaves out replaced by the identity of a reduction."""
+    if where is True:
+        return x
+    shape = shape_of(x)
+    filler = np.asarray(identity, dtype_of(x)[0])
+    return bind(where_p, cast(operand(where, "where"), BOOL), broadcast(cast(x, dtype_of(x)[0]), shape), filler)
+
+
+def _sum_or_prod(
+    what: str, primitive: Primitive, identity: int, combine: Callable[..., Any], a: Any, axis: Any, dtype: Any, keepdims: Any, initial: Any, where: Any
+) -> Any:
+    x = operand(a, what)
+    x = cast(x, accumulator(dtype_of(x)[0]) if dtype is None else as_dtype(dtype))
+    result_dtype = dtype_of(x)[0]
+    if result_dtype == BOOL:
+        # dtype=bool: any for sum, all for prod
+        truth = reduce_or_p if identity == 0 else reduce_and_p
+        return bind(truth, masked(x, where, identity), axes=normalize_axes(axis, len(shape_of(x))), keepdims=bool(keepdims))
+    x = masked(x, where, identity)
+    result = bind(primitive, x, axes=normalize_axes(axis, len(shape_of(x))), keepdims=bool(keepdims))
+    return result if initial is None else combine(result, cast(operand(initial, "initial"), result_dtype))
 
 
 @implements(np.sum, method="sum")
-def sum(x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
-    """The sum over axes (all by default); integers and booleans are summed in 64 bits, as NumPy does."""
-    x = operand(x)
-    x = cast(x, _sum_dtype(dtype_of(x)[0]) if dtype is None else as_dtype(dtype))
-    return bind(reduce_sum_p, x, axes=normalize_axes(axis, len(x.shape)), keepdims=bool(keepdims))
+def sum(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: Any = False, initial: Any = None, where: Any = True
+) -> Any:
+    """The sum over axes (all by default); integers and booleans are summed in 64 bits, as NumPy does.
+
+    Raises AxisError for an axis out of range. Large float sums are accurate: half-width floats are added up in float32.
+    """
+    no_out(out, "sum")
+    return _sum_or_prod("sum", reduce_sum_p, 0, add, a, axis, dtype, keepdims, initial, where)
 
 
-@implements(np.mean, method="mean")
-def mean(x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
-    """The mean over axes; of integers in float64; float16 is summed in float32."""
-    x = operand(x)
-    given = dtype_of(x)[0]
-    result = as_dtype(dtype) if dtype is not None else given if kind_rank(given) == 2 else FLOAT64
-    work = FLOAT32 if result.itemsize == 2 else result
-    axes = normalize_axes(axis, len(x.shape))
-    total = bind(reduce_sum_p, cast(x, work), axes=axes, keepdims=bool(keepdims))
-    count = product([x.shape[a] for a in axes])
-    return cast(true_divide(total, cast(operand(count), work)), result)
+@implements(np.prod, method="prod")
+def prod(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: Any = False, initial: Any = None, where: Any = True
+) -> Any:
+    """The product over axes; 1 of no elements. Its gradient is right where elements are 0."""
+    no_out(out, "prod")
+    return _sum_or_prod("prod", reduce_prod_p, 1, multiply, a, axis, dtype, keepdims, initial, where)
+
+
+def _lowest(dtype: DType) -> Any:
+    return False if dtype == BOOL else np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
+
+
+def _highest(dtype: DType) -> Any:
+    return True if dtype == BOOL else np.iinfo(dtype).max if dtype.kind in "iu" else np.inf
+
+
+def _max_or_min(what: str, primitive: Primitive, identity: Callable[[DType], Any], a: Any, axis: Any, keepdims: Any, initial: Any, where: Any) -> Any:
+    x = operand(a, what)
+    dtype = dtype_of(x)[0]
+    if where is not True and initial is None:
+        raise ValueError(f"reduction operation '{what}imum' does not have an identity, so to use a where mask one has to specify 'initial'")
+    x = masked(x, where, identity(dtype))
+    axes = normalize_axes(axis, len(shape_of(x)))
+    if initial is None:
+        return bind(primitive, x, axes=axes, keepdims=bool(keepdims))
+    result = None if _is_empty(x, axes) else bind(primitive, x, axes=axes, keepdims=bool(keepdims))
+    first = cast(operand(initial, "initial"), dtype)
+    if result is None:
+        return broadcast(first, reduced_shape(shape_of(x), axes, bool(keepdims)))
+    shape = shape_of(result)
+    pair = [bind(reshape_p, r, shape=(1, *shape)) for r in (result, broadcast(first, shape))]
+    return bind(primitive, bind(concatenate_p, *pair, axis=0), axes=(0,), keepdims=False)
+
+
+def _is_empty(x: Any, axes: tuple[int, ...]) -> bool:
+    return any(type(shape_of(x)[a]) is int and shape_of(x)[a] == 0 for a in axes)
+
+
+@implements(np.max, np.amax, method="max")
+def max(a: Any, axis: Any = None, out: None = None, keepdims: Any = False, initial: Any = None, where: Any = True) -> Any:
+    """The largest element over axes; NaN if there is one. Ties share the gradient equally.
+
+    Raises ValueError where there are no elements and no `initial`.
+    """
+    no_out(out, "max")
+    return _max_or_min("max", reduce_max_p, _lowest, a, axis, keepdims, initial, where)
+
+
+@implements(np.min, np.amin, method="min")
+def min(a: Any, axis: Any = None, out: None = None, keepdims: Any = False, initial: Any = None, where: Any = True) -> Any:
+    """The smallest element over axes; see `max`."""
+    no_out(out, "min")
+    return _max_or_min("min", reduce_min_p, _highest, a, axis, keepdims, initial, where)
+
+
+def _truth(what: str, primitive: Primitive, identity: bool, a: Any, axis: Any, keepdims: Any, where: Any) -> Any:
+    x = masked(cast(operand(a, what), BOOL), where, identity)
+    return bind(primitive, x, axes=normalize_axes(axis, len(shape_of(x))), keepdims=bool(keepdims))
+
+
+@implements(np.any, method="any")
+def any(a: Any, axis: Any = None, out: None = None, keepdims: Any = False, *, where: Any = True) -> Any:
+    """Whether any element over axes is true (not 0; NaN is true); False of no elements."""
+    no_out(out, "any")
+    return _truth("any", reduce_or_p, False, a, axis, keepdims, where)
+
+
+@implements(np.all, method="all")
+def all(a: Any, axis: Any = None, out: None = None, keepdims: Any = False, *, where: Any = True) -> Any:
+    """Whether all elements over axes are true; True of no elements."""
+    no_out(out, "all")
+    return _truth("all", reduce_and_p, True, a, axis, keepdims, where)
+
+
+def _position(what: str, primitive: Primitive, a: Any, axis: Any, keepdims: Any) -> Any:
+    x = operand(a, what)
+    x = cast(x, dtype_of(x)[0])
+    shape = shape_of(x)
+    if axis is None:
+        x = bind(reshape_p, x, shape=(make_spec(shape, INT64).size,))
+    index = 0 if axis is None else normalize_axis(axis, len(shape))
+    if _is_empty(x, (index,)) and not builtins.any(type(d) is int and d == 0 for i, d in enumerate(shape_of(x)) if i != index):
+        raise ShapeError(f"attempt to get {what} of an empty sequence")
+    result = bind(primitive, x, axis=index, keepdims=bool(keepdims))
+    return bind(reshape_p, result, shape=(1,) * len(shape)) if axis is None and keepdims else result
+
+
+@implements(np.argmax, method="argmax")
+def argmax(a: Any, axis: Any = None, out: None = None, *, keepdims: Any = False) -> Any:
+    """The index (int64) of the first largest element, or of the first NaN; of the flattened array by default.
+
+    Raises ValueError where there are no elements.
+    """
+    no_out(out, "argmax")
+    return _position("argmax", argmax_p, a, axis, keepdims)
+
+
+@implements(np.argmin, method="argmin")
+def argmin(a: Any, axis: Any = None, out: None = None, *, keepdims: Any = False) -> Any:
+    """The index (int64) of the first smallest element, or of the first NaN; see `argmax`."""
+    no_out(out, "argmin")
+    return _position("argmin", argmin_p, a, axis, keepdims)
+
+
+@implements(np.count_nonzero)
+def count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
+    """How many elements over axes are not 0, as int64."""
+    return sum(cast(operand(a, "count_nonzero"), BOOL), axis, keepdims=keepdims)
+
+
+@implements(np.ptp)
+def ptp(a: Any, axis: Any = None, out: None = None, keepdims: Any = False) -> Any:
+    """The largest element less the smallest, over axes."""
+    no_out(out, "ptp")
+    return subtract(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
+
+
+def _register_reduce(ufunc: Any, function: Callable[..., Any], takes_dtype: bool = False, boolean: bool = False) -> None:
+    def reduce(
+        array: Any, axis: Any = 0, dtype: Any = None, out: None = None, keepdims: Any = False, initial: Any = None, where: Any = True
+    ) -> Any:
+        no_out(out, f"np.{ufunc.__name__}.reduce")
+        options: dict[str, Any] = {"keepdims": keepdims, "where": where}
+        if takes_dtype:
+            options |= {"dtype": dtype, "initial": initial}
+        elif not boolean:
+            array = array if dtype is None else cast(operand(array), as_dtype(dtype))
+            options["initial"] = initial
+        return function(array, axis, **options)
+
+    implements_ufunc_method(ufunc, "reduce")(reduce)
+
+
+_register_reduce(np.add, sum, takes_dtype=True)
+_register_reduce(np.multiply, prod, takes_dtype=True)
+_register_reduce(np.maximum, max)
+_register_reduce(np.minimum, min)
+_register_reduce(np.logical_and, all, boolean=True)
+_register_reduce(np.logical_or, any, boolean=True)

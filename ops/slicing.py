@@ -168,13 +168,14 @@ def _slice_onnx(b: Any, x: str, *, start: Shape, stop: Shape, step: tuple[int, .
             stops.append(end if not same_dim(end, size) else _LAST)
             continue
         low = bounds(begin)[0]
+        length = size
         if not same_dim(begin + 1, size) and (low is None or low < 0):
             # A start before the first element would be moved onto it: what comes after it is cut off beforehand.
             first.append((axis, begin + 1))
-            begin = _LAST
+            begin, length = _LAST, min_dim(begin + 1, size)
         starts.append(_LAST if same_dim(begin + 1, size) else begin)
-        # Before the first element; a plain -1 would mean the last one.
-        stops.append(_FIRST if not isinstance(end, Dim) and end < 0 else end - size if isinstance(end, Dim) else end)
+        # Counted from the end, so that -1 is before the first element; a plain -1 would mean the last one.
+        stops.append(_FIRST if not isinstance(end, Dim) and end < 0 else min_dim(end - length, -1) if isinstance(length, Dim) else end)
     if first:
         x = b.op("Slice", x, b.const([0] * len(first), np.int64), b.shape(tuple(e for _, e in first)), b.const([a for a, _ in first], np.int64))
     if not axes:
@@ -276,7 +277,6 @@ def _pad_onnx(b: Any, x: str, *, low: Shape, high: Shape, value: float) -> str:
     if any(_may_be_positive(d) for d in (*low, *high)):
         amounts = tuple(d if not _may_be_negative(d) else max_dim(d, 0) for d in (*low, *high))
         dtype = b.dtype(x)
-        # ONNX Runtime pads few dtypes; unsigned and boolean values are padded as others of their width or more.
         x = b.op("Pad", x, b.shape(amounts), b.const(np.asarray(value, dtype)), mode="constant")
     cropped = [(i, a, c) for i, (a, c) in enumerate(zip(low, high, strict=True)) if _may_be_negative(a) or _may_be_negative(c)]
     if cropped:

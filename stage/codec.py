@@ -248,9 +248,9 @@ class _Decoder:
     def __init__(self, encoded: Mapping[str, Json], constants: Mapping[str, Array], sources: Json) -> None:
         self.programs: list[Program] = []
         self.rows: list[dict[str, Json]] = encoded["programs"]
-        self.primitives: list[Primitive] = [_primitive(name, version) for name, version in encoded["primitives"]]
-        self.specs: list[ArraySpec] = [self.spec(*row) for row in encoded["specs"]]
-        self.constants: list[Const] = [_constant(self.specs[spec], digest, data, constants) for spec, digest, data in encoded["constants"]]
+        self.primitives = [_primitive(name, version) for name, version in encoded["primitives"]]
+        self.specs = [self.spec(*row) for row in encoded["specs"]]
+        self.constants = [_constant(self.spec_at(row[0]), row[1], row[2], constants) for row in encoded["constants"]]
         self.lines = None if sources is None else _sources(sources, self.rows)
 
     def spec(self, dtype: str, dims: Sequence[int | str], weak: bool, sharding: Json) -> ArraySpec:
@@ -259,24 +259,35 @@ class _Decoder:
             return make_spec(shape, as_dtype(dtype), bool(weak))
         return ArraySpec(shape, dtype, weak=bool(weak), sharding=self.value(sharding))
 
+    def spec_at(self, number: int) -> ArraySpec:
+        return self.specs[number]
+
+    def primitive_at(self, number: int) -> Primitive:
+        return self.primitives[number]
+
+    def program_at(self, number: int) -> Program:
+        return self.programs[number]
+
+    def atom(self, values: Sequence[Atom], number: int) -> Atom:
+        return values[number] if number >= 0 else self.constants[-1 - number]
+
     def program(self) -> Program:
         for number, row in enumerate(self.rows):
             self.programs.append(self.one_program(row, None if self.lines is None else self.lines[number]))
         return self.programs[-1]
 
     def one_program(self, row: Mapping[str, Json], lines: Sequence[Source | None] | None) -> Program:
-        inputs = [Var(self.specs[s]) for s in row["inputs"]]
+        inputs = [Var(self.spec_at(s)) for s in row["inputs"]]
         values: list[Atom] = list(inputs)
-        constants, specs = self.constants, self.specs
         equations: list[Equation] = []
         for position, (primitive, operands, params, outputs) in enumerate(row["equations"]):
-            atoms: tuple[Atom, ...] = tuple([values[i] if i >= 0 else constants[-1 - i] for i in operands])
+            atoms = tuple([self.atom(values, i) for i in operands])
             decoded = {k: self.value(v) for k, v in params.items()}
-            defined = tuple([Var(specs[s]) for s in outputs])
+            defined = tuple([Var(self.spec_at(s)) for s in outputs])
             source = None if lines is None else lines[position]
-            equations.append(Equation(self.primitives[primitive], atoms, decoded, defined, source))
+            equations.append(Equation(self.primitive_at(primitive), atoms, decoded, defined, source))
             values.extend(defined)
-        results: list[Atom] = [values[i] if i >= 0 else constants[-1 - i] for i in row["outputs"]]
+        results = [self.atom(values, i) for i in row["outputs"]]
         return Program(inputs, equations, results, str(row["name"]))
 
     def value(self, value: Json) -> Any:
@@ -295,15 +306,15 @@ class _Decoder:
             case "dim":
                 return as_dim(content)
             case "program":
-                return self.programs[content]
+                return self.program_at(content)
             case "spec":
-                return self.specs[content]
+                return self.spec_at(content)
             case "dtype":
                 return as_dtype(content)
             case "static":
                 return StaticSpec(self.value(content))
             case "primitive":
-                return self.primitives[content]
+                return self.primitive_at(content)
             case "tree":
                 return TreeDef.decode(content)
             case _:

@@ -10,7 +10,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .dims import evaluate as evaluate_dim, is_name
+from .dims import evaluate as evaluate_dim
+from .dims import is_name
 from .errors import ShapeError, SignatureValueError
 from .primitive import Array, has_dims
 from .program import Atom, Const, Equation, Program, Var, substitute_params, substitute_spec

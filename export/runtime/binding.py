@@ -25,9 +25,12 @@ class Executable:
     Results are ONNX Runtime's own memory, which it allocates for each run and hands over: they are writable and shared with nothing.
     """
 
-    def __init__(self, session: Any, name: str, in_names: Sequence[str], out_names: Sequence[str], specs: Sequence[ArraySpec]) -> None:
+    def __init__(
+        self, session: Any, in_names: Sequence[str], out_names: Sequence[str], specs: Sequence[ArraySpec], held: object = None
+    ) -> None:
+        """specs: of the inputs, then of the outputs; held: what must live as long as the session."""
         self.session = session
-        self.name = name
+        self._held = held
         self._in_names = tuple(in_names)
         self._out_names = list(out_names)
         self._dtypes = tuple(s.dtype for s in specs)
@@ -35,8 +38,11 @@ class Executable:
         half = any(s.dtype.name == "bfloat16" for s in specs)
         self._through_ort_values = half
 
-    def __call__(self, arrays: Sequence[Array]) -> list[Array]:
-        """The outputs. Inputs may have any strides; those of foreign byte order are converted."""
+    def __call__(self, arrays: Sequence[Array], name: str) -> list[Array]:
+        """The outputs; name: of the program, for messages. Inputs may have any strides; foreign byte order is converted.
+
+        Raises IndexError for an index out of bounds, else OnstageError; the text names the node, and with it the user's line.
+        """
         arrays = [a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("=")) for a in arrays]
         try:
             if self._through_ort_values:
@@ -44,7 +50,7 @@ class Executable:
             return self._run(self._out_names, dict(zip(self._in_names, arrays, strict=True)), None)
         except Exception as error:
             # ONNX Runtime's errors have no base class of their own.
-            raise _translated(self.name, error) from error
+            raise _translated(name, error) from error
 
     def _run_ort_values(self, arrays: Sequence[Array]) -> list[Array]:
         """For programs with bfloat16 inputs or outputs, which `run` does not take."""
@@ -66,7 +72,6 @@ def _read(value: Any, dtype: DType) -> Array:
 
 
 def _translated(name: str, error: Exception) -> Exception:
-    """The error that a failed run is reported by; its text names the node, and with it the user's line."""
     text = str(error)
     if any(phrase in text for phrase in _INDEX_ERRORS):
         return IndexError(f"{name}: an index is out of bounds: {text}")

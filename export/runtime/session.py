@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ...stage.config import Options
 from ...stage.errors import OnstageError
+from ...stage.primitive import Array
 from .._lazy import onnxruntime
+from ..signatures import element_type
 from .provider import providers
 
 LEVELS: Final = {
@@ -41,11 +44,20 @@ def available_threads() -> int:
     return os.cpu_count() or 1
 
 
-def make_session(model: bytes | str, options: Options, *, level: str, threads: int | None = None, profile_prefix: str = "") -> Any:
+def make_session(
+    model: bytes | str,
+    options: Options,
+    *,
+    level: str,
+    threads: int | None = None,
+    constants: Mapping[str, Array] | None = None,
+    profile_prefix: str = "",
+) -> Any:
     """An onnxruntime.InferenceSession of a serialised model or a path.
 
     level: one of LEVELS; where the optimiser fails at it the session is made at lower ones, with an OptimizerWarning.
-    threads: overrides options.threads. Raises ProviderError, or OnstageError where the model cannot be loaded at all.
+    threads: overrides options.threads. constants: the data of initializers that the model only names; the arrays must outlive
+    the session. profile_prefix: turns ONNX Runtime's profiler on. Raises ProviderError, or OnstageError where the model cannot be loaded at all.
     """
     chosen = providers(options)
     count = threads or options.threads or available_threads()
@@ -54,7 +66,7 @@ def make_session(model: bytes | str, options: Options, *, level: str, threads: i
     for attempt in attempts:
         try:
             session = onnxruntime.InferenceSession(
-                model, _session_options(attempt, count, profile_prefix), providers=chosen, enable_fallback=0
+                model, _session_options(attempt, count, constants or {}, profile_prefix), providers=chosen, enable_fallback=0
             )
         except Exception as error:
             # ONNX Runtime's errors have no base class of their own.
@@ -71,7 +83,7 @@ def make_session(model: bytes | str, options: Options, *, level: str, threads: i
     raise OnstageError(f"ONNX Runtime cannot load the model: {first}") from first
 
 
-def _session_options(level: str, threads: int, profile_prefix: str) -> Any:
+def _session_options(level: str, threads: int, constants: Mapping[str, Array], profile_prefix: str) -> Any:
     # Sessions have pools of their own: once a process has ONNX Runtime's global pool, every session that other code makes with
     # default options fails (measured on 1.31.1). They stop spinning when a run ends, so that idle ones cost nothing.
     options = onnxruntime.SessionOptions()
@@ -80,6 +92,10 @@ def _session_options(level: str, threads: int, profile_prefix: str) -> Any:
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     options.add_session_config_entry("session.force_spinning_stop", "1")
+    if constants:
+        make = onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type
+        values = [make(array, element_type(array.dtype)) for array in constants.values()]
+        options.add_external_initializers(list(constants), values)
     if profile_prefix:
         options.enable_profiling = True
         options.profile_file_prefix = profile_prefix

@@ -10,11 +10,11 @@ import numpy as np
 from ...stage.dtypes import FLOAT64
 from ...stage.primitive import Array
 from ...stage.trace import bind
-from ..arithmetic import floating, multiply, where, where_p
+from ..arithmetic import add, floating, multiply, negative, true_divide, where, where_p
 from ..comparison import greater, greater_p
-from ..exponential import tanh
+from ..exponential import exp, tanh
 from ..families import FLOATS, NUMBERS, elementwise, unary_cases
-from ..operands import cast, dtype_of, operand
+from ..operands import dtype_of, operand, promoted
 from .precision import in_work_dtype, lower_function, work_dtype
 
 # ---------------------------------------------------------------------------------------------------------------------- relu

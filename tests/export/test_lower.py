@@ -432,7 +432,7 @@ def test_scalar_factors_of_float64_matmuls_stay_exact(kind: str):
 
 
 def test_a_factor_that_float32_holds_costs_nothing():
-    rule = lambda b, x, w: b.op("Mul", b.op("MatMul", x, w), b.const(0.25))  # noqa: E731
+    rule = lambda b, x, w: b.op("Mul", b.op("MatMul", x, w), b.const(0.25))
     model = single(toy("quarter", lambda x, w: make_spec((5, 3), x.dtype), None, rule), ArraySpec((5, 4), "f64"), ArraySpec((4, 3), "f64"))
     assert [n.op_type for n in model.graph.node] == ["MatMul", "Mul"]
 
@@ -651,10 +651,10 @@ def test_integer_reductions_wrap_exactly(name: str, op: str, axes: tuple[int, ..
     info = np.iinfo(dtype)
     x = np.random.default_rng(0).integers(info.min, info.max, size=(3, 5, 4), dtype=dtype, endpoint=True)
     for keepdims in (0, 1):
-        rule = lambda b, x, k=keepdims: b.op(op, x, b.const(list(axes)), keepdims=k)  # noqa: E731
+        rule = lambda b, x, k=keepdims: b.op(op, x, b.const(list(axes)), keepdims=k)
         expected = getattr(x, "sum" if op == "ReduceSum" else "prod")(axis=axes, keepdims=bool(keepdims), dtype=dtype)
-        spec = make_spec(expected.shape if middle == 5 else tuple("N" if n == 5 else n for n in expected.shape), dtype)
-        model = single(toy("r", lambda x: ArraySpec(spec.shape, dtype), None, rule), ArraySpec((3, middle, 4), dtype))
+        spec = ArraySpec([middle if n == 5 else n for n in expected.shape], dtype)
+        model = single(toy("r", lambda x, s=spec: s, None, rule), ArraySpec((3, middle, 4), dtype))
         np.testing.assert_array_equal(run(model, x)[0], expected)
 
 
@@ -676,3 +676,27 @@ def test_integer_powers_wrap_exactly(name: str):
     for n in (0, 1, 2, 19):
         fixed = toy("p", lambda x: x, None, lambda b, x, n=n: b.op("Pow", x, b.const(n, dtype)))
         np.testing.assert_array_equal(run(single(fixed, ArraySpec((7, 1), dtype)), x)[0], x ** dtype.type(n))
+
+
+@pytest.mark.parametrize("op", ["ScatterElements", "ScatterND"])
+@pytest.mark.parametrize(
+    ("name", "reduction"),
+    [(n, r) for n in ("f16", "bf16", "f32", "f64", "i32", "i64", "u8") for r in ("none", "add", "max")] + [("bool", "none"), ("bool", "max")],
+)
+def test_scatters_on_every_dtype(op: str, name: str, reduction: str):
+    dtype = as_dtype(name)
+    x = np.array([1, 0, 1, 0] if name == "bool" else [1, 2, 3, 4]).astype(dtype)
+    updates, where = np.array([1, 1, 0] if name == "bool" else [5, 7, 2]).astype(dtype), np.array([1, 1, 3])
+    if reduction == "none":
+        updates[0] = updates[1]
+
+    def rule(b: Builder, x: str, u: str) -> str:
+        i = b.const(where if op == "ScatterElements" else where[:, None])
+        return b.op(op, x, i, u, reduction=reduction)
+
+    expected = x.astype("f8")
+    function = {"none": lambda a, i, v: a.__setitem__(i, v), "add": np.add.at, "max": np.maximum.at}[reduction]
+    function(expected, where, updates.astype("f8"))
+    scatter = toy("s", lambda x, u: x, None, rule)
+    got = run_any(single(scatter, ArraySpec((4,), dtype), ArraySpec((3,), dtype)), x, updates)
+    np.testing.assert_array_equal(got, expected.astype(dtype))

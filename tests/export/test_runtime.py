@@ -157,8 +157,7 @@ def test_the_least_recently_used_session_goes_first(backend: OnnxBackend):
             run(backend, program, x)
         run(backend, programs[0], x)
         run(backend, programs[2], x)
-        kept = {entry.executable.name for entry in backend._entries.values()}
-        assert len(kept) <= 2 and len(backend._bound) == 2
+        assert len(backend._entries) == 2 and len(backend._bound) == 2
         assert programs[0].program in backend._bound and programs[1].program not in backend._bound
         for k, program in enumerate(programs):
             np.testing.assert_array_equal(run(backend, program, x)[0], x * (k + 2))
@@ -211,6 +210,31 @@ def test_a_model_that_is_wrong_is_not_tried_again(monkeypatch: pytest.MonkeyPatc
         make_session(b"no model", Options(provider="cpu"), level="all")
     assert made == ["all"]
     assert capfd.readouterr().out == ""
+
+
+def test_large_constants_are_handed_over_not_copied_into_the_model(backend: OnnxBackend):
+    table = np.random.default_rng(0).normal(size=(600, 500)).astype("f4")
+    program = ons.stage(lambda x: x @ table + 1, specs=(SPEC(("B", 600), "f32"),))
+    x = np.random.default_rng(1).normal(size=(2, 600)).astype("f4")
+    expected = x @ table + 1
+    table[...] = 0
+    for level in ("none", "all"):
+        with config(optimization=level):
+            np.testing.assert_allclose(run(backend, program, x)[0], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_profile_names_operators_and_lines(backend: OnnxBackend):
+    def f(x: Any, w: Any) -> Any:
+        with ons.scope("layer1"):
+            h = np.tanh(x @ w)
+        return h + 1
+
+    program = ons.stage(f, specs=(SPEC((64, 64), "f64"), SPEC((64, 64), "f64")))
+    profile = backend.profile(program, [np.ones((64, 64)), np.ones((64, 64))])
+    assert {row.name for row in profile.by_operator} == {"MatMul", "Tanh", "Add"}
+    assert sum(row.share for row in profile.by_operator) == pytest.approx(1)
+    assert any(row.name.startswith("test_runtime.py:") and row.name.endswith(" layer1/tanh") for row in profile.by_line)
+    assert "Tanh" in str(profile) and "us in kernels on CPUExecutionProvider" in str(profile)
 
 
 # failures at run time

@@ -34,7 +34,7 @@ def run(model: bytes, arrays: list[Any], level: str, program: Program) -> list[A
     options.log_severity_level = 3
     session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     names = [[x.name for x in xs] for xs in (session.get_inputs(), session.get_outputs())]
-    return Executable(session, program.name, *names, [*program.in_specs, *program.out_specs])(arrays)
+    return Executable(session, *names, [*program.in_specs, *program.out_specs])(arrays, program.name)
 
 
 def tolerance(dtype: np.dtype[Any], expected: Any) -> float:
