@@ -23,7 +23,7 @@ def jvp_transform(program: Program, active: Sequence[bool]) -> Program:
         for out, tangent in zip(program.outputs, found.tangent_outputs, strict=True)
         if has_tangent(out)
     ]
-    return builder.build([*program.outputs, *tangents], f"jvp of {program.name}")
+    return builder.build([*found.outputs, *tangents], f"jvp of {program.name}")
 
 
 def has_tangent(atom: Atom) -> bool:

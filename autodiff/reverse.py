@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ..stage.program import Atom, Equation, Program, ProgramBuilder, Var, live_equations
 from ..stage.spec import carries_tangent
 from .templates import (
-    RULE_CONTEXT,
+    TangentContext,
     Mask,
     accumulate,
     bare,
@@ -21,6 +21,7 @@ from .templates import (
     emit_zero,
     may_be_active,
     pullback_template,
+    renamed,
     spread,
     tangent_spec,
     trace_template,
@@ -52,7 +53,7 @@ def reverse(program: Program, active: Sequence[bool], given: Sequence[bool]) -> 
     for eqn in equations:
         wanted = tuple([v in useful for v in eqn.outputs])
         if True not in wanted or eqn.primitive.vjp is None:
-            forward.equations.append(_renamed(eqn, env))
+            forward.equations.append(renamed(eqn, env))
             if True in wanted:
                 steps.append(_Step(eqn, tuple([a in dependent for a in eqn.inputs]), None, wanted, []))
         else:
@@ -90,12 +91,6 @@ def _useful(program: Program, equations: Sequence[Equation], dependent: set[Atom
         if any(v in found for v in eqn.outputs):
             found.update([a for a in eqn.inputs if a in dependent])
     return found
-
-
-def _renamed(eqn: Equation, env: dict[Atom, Atom]) -> Equation:
-    if not env or not any(a in env for a in eqn.inputs):
-        return eqn
-    return Equation(eqn.primitive, tuple([env.get(a, a) for a in eqn.inputs]), eqn.params, eqn.outputs, eqn.source)
 
 
 class _Step(NamedTuple):
@@ -159,7 +154,7 @@ def _make_vjp_template(eqn: Equation, specs: tuple[Any, ...], mask: Mask, wanted
     pullback_programs: list[Program] = []
 
     def forward(*primals: Any) -> Sequence[Any]:
-        output, pullback = primitive.require("vjp")(RULE_CONTEXT, primals, mask, **eqn.params)
+        output, pullback = primitive.require("vjp")(ReverseContext(), primals, mask, **eqn.params)
 
         def backward(*cts: Any) -> Sequence[Any]:
             results = pullback(bare(spread(cts, wanted), several))
@@ -176,3 +171,47 @@ def _make_vjp_template(eqn: Equation, specs: tuple[Any, ...], mask: Mask, wanted
 
     program = trace_template(forward, specs, f"forward of {primitive.name}").program
     return VjpTemplate(program, pullback_programs[0], tuple(present))
+
+
+class Parts(NamedTuple):
+    """A Program cut for reverse mode. forward: its inputs to its outputs and residuals.
+
+    backward: residuals, then cotangents of the given outputs, to the cotangents present, of the active inputs. `present` has one
+    entry an input. residual_inputs: for each residual the index of the input that it is, None for a computed one.
+    """
+
+    forward: Program
+    backward: Program
+    present: Mask
+    residual_inputs: tuple[int | None, ...]
+
+
+class ReverseContext(TangentContext):
+    """What vjp rules get as `ctx`."""
+
+    def reverse(self, program: Program, active: Sequence[bool], given: Sequence[bool], required: Sequence[bool] = ()) -> Parts:
+        """A Program's reverse mode, forward and backward apart.
+
+        required: inputs that get a cotangent in any case, zeros where there is none.
+        """
+        found = reverse(program, active, given)
+        backward = ProgramBuilder()
+        backward.equations.extend(found.backward)
+        cts: list[Atom | None] = []
+        for i, (var, ct) in enumerate(zip(program.inputs, found.ct_outputs, strict=True)):
+            needed = ct is None and i < len(required) and required[i]
+            cts.append(emit_zero(backward, tangent_spec(var.spec)) if needed else ct)
+        outputs = [ct for ct in cts if ct is not None]
+        backward_program = Program((), backward.equations, outputs)
+        live = live_equations(backward_program)
+        made = {v for eqn in live for v in eqn.outputs} | set(found.ct_inputs)
+        read = dict.fromkeys(a for eqn in live for a in eqn.inputs)
+        read.update(dict.fromkeys(outputs))
+        residuals = [a for a in read if isinstance(a, Var) and a not in made]
+        position = {v: i for i, v in enumerate(program.inputs)}
+        return Parts(
+            Program(program.inputs, found.forward, [*found.outputs, *residuals], f"forward of {program.name}"),
+            Program([*residuals, *found.ct_inputs], live, outputs, f"backward of {program.name}"),
+            tuple(ct is not None for ct in cts),
+            tuple(position.get(r) for r in residuals),
+        )

@@ -122,6 +122,8 @@ def _make_tangent_template(primitive: Primitive, specs: tuple[ArraySpec, ...], p
         return [t for t in results if t is not None]
 
     if primitive.jvp is None and primitive.linear is None:
+        if primitive.vjp is not None:
+            raise NonlinearRuleError(f"{primitive.name} may not take a tangent inside a jvp rule")
         if primitive.decompose is None:
             raise MissingRuleError(f"{primitive.name}: no jvp rule")
         return _decomposed_tangents(primitive, specs, out_specs, params, active)
@@ -141,8 +143,6 @@ def _check_tangent(primitive: Primitive, index: int, tangent: Any, spec: ArraySp
 
 
 def _apply_jvp(primitive: Primitive, output: Any, primals: Sequence[Any], tangents: Sequence[Any], params: Params) -> Any:
-    if primitive.vjp is not None:
-        return primitive.require("jvp")(RULE_CONTEXT, output, tuple(primals), tuple(tangents), **params)
     if primitive.jvp is not None:
         return primitive.jvp(output, tuple(primals), tuple(tangents), **params)
     groups = [tuple(range(len(primals)))] if primitive.linear == "all" else primitive.linear or ()
@@ -173,29 +173,34 @@ def _zero(x: Any) -> Any:
 def _decomposed_tangents(
     primitive: Primitive, specs: tuple[ArraySpec, ...], out_specs: tuple[ArraySpec, ...], params: Params, active: Mask
 ) -> Template:
-    inner = tangent_equations(decomposition(primitive, specs, params), active)
+    program = decomposition(primitive, specs, params)
+    inner = tangent_equations(program, active)
     builder = ProgramBuilder()
-    builder.inputs.extend(inner.program.inputs)
+    builder.inputs.extend(program.inputs)
     builder.inputs.extend(Var(s) for s in out_specs)
     builder.inputs.extend(inner.tangent_inputs)
-    builder.equations.extend((*inner.equations,))
+    builder.equations.extend(inner.equations)
     present = tuple(t is not None for t in inner.tangent_outputs)
     return Template(builder.build([t for t in inner.tangent_outputs if t is not None]), present)
 
 
 class Tangents(NamedTuple):
-    """A Program with its tangent computation beside it; the Vars of `program` are shared."""
+    """The equations of a Program and of its tangents. outputs: the program's outputs in terms of them."""
 
-    program: Program
     equations: list[Equation]
+    outputs: list[Atom]
     tangent_inputs: list[Var]
     tangent_outputs: list[Atom | None]
 
 
 def tangent_equations(program: Program, active: Sequence[bool]) -> Tangents:
-    """Forward mode: the program's equations, each followed by its tangent's; dead ones left out."""
+    """Forward mode: the program's equations, each followed by its tangent's; dead ones left out.
+
+    A sub-program op is replaced by one that computes its outputs and their tangents together.
+    """
     builder = ProgramBuilder()
     tangents: dict[Atom, Atom] = {}
+    env: dict[Atom, Atom] = {}
     inputs: list[Var] = []
     for var, is_active in zip(program.inputs, active, strict=True):
         if is_active:
@@ -203,17 +208,78 @@ def tangent_equations(program: Program, active: Sequence[bool]) -> Tangents:
             inputs.append(tangent)
             tangents[var] = tangent
     for eqn in live_equations(program):
-        builder.equations.append(eqn)
         mask = tuple([a in tangents for a in eqn.inputs])
         if True not in mask or not may_be_active(eqn.primitive, [v.spec for v in eqn.outputs]):
+            builder.equations.append(renamed(eqn, env))
             continue
-        template = tangent_template(eqn.primitive, tuple([a.spec for a in eqn.inputs]), eqn.params, mask)
-        args = [*eqn.inputs, *eqn.outputs, *(tangents[a] for a in eqn.inputs if a in tangents)]
-        results = iter(builder.inline(template.program, args, eqn.source))
+        given = [tangents[a] for a in eqn.inputs if a in tangents]
+        specs = tuple([a.spec for a in eqn.inputs])
+        if eqn.primitive.jvp_with_output is not None:
+            template = joint_template(eqn.primitive, specs, eqn.params, mask)
+            found = builder.inline(template.program, [*[env.get(a, a) for a in eqn.inputs], *given], eqn.source)
+            env.update(zip(eqn.outputs, found, strict=False))
+            results = iter(found[len(eqn.outputs) :])
+        else:
+            builder.equations.append(renamed(eqn, env))
+            template = tangent_template(eqn.primitive, specs, eqn.params, mask)
+            operands: Sequence[Atom] = [*eqn.inputs, *eqn.outputs]
+            args = [*([env.get(a, a) for a in operands] if env else operands), *given]
+            results = iter(builder.inline(template.program, args, eqn.source))
         for var, present in zip(eqn.outputs, template.present, strict=True):
             if present:
                 tangents[var] = next(results)
-    return Tangents(program, builder.equations, inputs, [tangents.get(a) for a in program.outputs])
+    return Tangents(builder.equations, [env.get(a, a) for a in program.outputs], inputs, [tangents.get(a) for a in program.outputs])
+
+
+def renamed(eqn: Equation, env: dict[Atom, Atom]) -> Equation:
+    """The equation with its operands replaced."""
+    if not env or not any(a in env for a in eqn.inputs):
+        return eqn
+    return Equation(eqn.primitive, tuple([env.get(a, a) for a in eqn.inputs]), eqn.params, eqn.outputs, eqn.source)
+
+
+def joint_template(primitive: Primitive, specs: tuple[ArraySpec, ...], params: Params, active: Mask) -> Template:
+    """Of a sub-program op. Inputs: operands, tangents of the active ones. Outputs: its outputs, then the tangents present."""
+    key = ("joint", primitive, specs, tuple(params.items()), active)
+    return cached_template(key, lambda: _make_joint_template(primitive, specs, params, active))
+
+
+def _make_joint_template(primitive: Primitive, specs: tuple[ArraySpec, ...], params: Params, active: Mask) -> Template:
+    out_specs, several = primitive.infer(specs, params)
+    present: list[bool] = []
+
+    def function(*args: Any) -> Sequence[Any]:
+        tangents = spread(args[len(specs) :], active)
+        output, out_tangents = primitive.require("jvp_with_output")(TangentContext(), args[: len(specs)], tangents, **params)
+        results = _as_tuple(out_tangents, len(out_specs), several, f"{primitive.name}: the jvp rule")
+        for i, (tangent, spec) in enumerate(zip(results, out_specs, strict=True)):
+            _check_tangent(primitive, i, tangent, spec)
+        present.extend(t is not None for t in results)
+        return [*_as_tuple(output, len(out_specs), several, primitive.name), *[t for t in results if t is not None]]
+
+    tangent_specs = [tangent_spec(s) for s, a in zip(specs, active, strict=True) if a]
+    program = trace_template(function, [*specs, *tangent_specs], f"jvp of {primitive.name}").program
+    return Template(program, tuple(present))
+
+
+class TangentContext:
+    """What rules of sub-program ops get as `ctx`, so that `ops` imports nothing above it."""
+
+    def jvp(self, program: Program, active: Sequence[bool], required: Sequence[bool] = ()) -> Template:
+        """A Program's forward mode. Inputs: its inputs, tangents of the active ones. Outputs: its outputs, tangents present.
+
+        required: outputs that get a tangent in any case, zeros where there is none.
+        """
+        found = tangent_equations(program, active)
+        builder = ProgramBuilder()
+        builder.inputs.extend((*program.inputs, *found.tangent_inputs))
+        builder.equations.extend(found.equations)
+        tangents: list[Atom | None] = []
+        for i, (out, tangent) in enumerate(zip(program.outputs, found.tangent_outputs, strict=True)):
+            needed = tangent is None and i < len(required) and required[i]
+            tangents.append(emit_zero(builder, tangent_spec(out.spec)) if needed else tangent)
+        present = tuple(t is not None for t in tangents)
+        return Template(builder.build([*found.outputs, *[t for t in tangents if t is not None]], f"jvp of {program.name}"), present)
 
 
 # ------------------------------------------------------------------------------------------------------------------ pullbacks
@@ -403,11 +469,3 @@ def require_linear(primitive: Primitive, mask: Mask, owner: str) -> None:
         raise NonlinearRuleError(f"{owner}: the jvp rule is not linear in its tangents: {primitive.name} {how} in operand {operands}")
 
 
-
-class RuleContext:
-    """What rules of sub-program primitives get as `ctx`: the transforms, so that `ops` imports nothing above it."""
-
-    tangents = staticmethod(tangent_equations)
-
-
-RULE_CONTEXT: Final = RuleContext()

@@ -13,11 +13,13 @@ from ..stage.dims import Dim
 from ..stage.primitive import Array
 from ..stage.program import Program
 from ..stage.staged import StagedProgram
+from .load import load
 from .lower import lower, lower_program
 from .runtime.binding import Executable
 from .runtime.checked import evaluate_checked
 from .runtime.profile import Profile, profile_session
 from .runtime.session import automatic_level, make_session
+from .save import save
 
 Run: TypeAlias = Callable[[Sequence[Array], str], list[Array]]
 
@@ -55,7 +57,9 @@ class OnnxBackend:
         entry = self._bound.get(staged.program)
         if entry is None or entry.options is not options:
             if options.check_numerics or options.verify_shapes:
-                return evaluate_checked(staged.program, arrays, numerics=options.check_numerics, shapes=options.verify_shapes)
+                return evaluate_checked(
+                    staged.program, arrays, numerics=options.check_numerics, shapes=options.verify_shapes
+                )
             entry = self._bind(staged, options)
         entry.last_used = next(self._clock)
         return entry.executable(arrays, staged.name)
@@ -63,7 +67,12 @@ class OnnxBackend:
     def to_onnx(self, staged: StagedProgram, *, opset: int | None = None, target: str = "onnx") -> Any:
         """The program, after its passes, as an onnx.ModelProto with its pytree paths as names."""
         return lower(
-            staged.optimized[0], staged.in_names, staged.out_names, opset=opset, target=target, name=staged.name or "program"
+            staged.optimized[0],
+            staged.in_names,
+            staged.out_names,
+            opset=opset,
+            target=target,
+            name=staged.name or "program",
         )
 
     def profile(self, staged: StagedProgram, arrays: Sequence[Array]) -> Profile:
@@ -72,9 +81,24 @@ class OnnxBackend:
         feeds = dict(zip(model.in_names, arrays, strict=True))
         return profile_session(model.session, lambda session: session.run(model.out_names, feeds))
 
+    def save(self, staged: StagedProgram, path: Any, **options: Any) -> Any:
+        """Verify the program and write it; see `StagedProgram.save`."""
+        return save(staged, path, **options)
+
+    def load(self, path: Any) -> StagedProgram:
+        """The program that `save` wrote."""
+        return load(path)
+
     def _bind(self, staged: StagedProgram, options: Options) -> _Entry:
         """Find or make the session of a program."""
-        key = (staged.hash, options.provider, options.device, options.threads, options.optimization, options.fallback)
+        key = (
+            staged.hash,
+            options.provider,
+            options.device,
+            options.threads,
+            options.optimization,
+            options.fallback,
+        )
         with self._lock:
             building = self._building.setdefault(key, threading.Lock())
         # One thread makes the session, the others wait for it.
@@ -105,7 +129,11 @@ class OnnxBackend:
             return lambda arrays, name: []
         model = _ExecutionModel(program, options)
         return Executable(
-            model.session(), model.in_names, model.out_names, (*program.in_specs, *program.out_specs), held=model.lowered.detached
+            model.session(),
+            model.in_names,
+            model.out_names,
+            (*program.in_specs, *program.out_specs),
+            held=model.lowered.detached,
         )
 
 
@@ -117,7 +145,9 @@ class _ExecutionModel:
         self.in_names = [f"i{i}" for i in range(len(program.inputs))]
         self.out_names = [f"o{i}" for i in range(len(program.outputs))]
         # The sizes of named dims are checked by the caller, and large constants are handed over as they are.
-        self.lowered = lower_program(program, self.in_names, self.out_names, guards=False, detach_above=_DETACH_ABOVE)
+        self.lowered = lower_program(
+            program, self.in_names, self.out_names, guards=False, detach_above=_DETACH_ABOVE
+        )
         nodes = len(self.lowered.model.graph.node)
         self.level = automatic_level(nodes) if options.optimization == "auto" else options.optimization
         self.threads = 1 if options.threads is None and _is_small(program) else options.threads

@@ -46,7 +46,12 @@ class Builder:
     """
 
     def __init__(
-        self, opset: int, target: str, reserved: Sequence[str], graph_name: str, detach_above: int | None = None
+        self,
+        opset: int,
+        target: str,
+        reserved: Sequence[str],
+        graph_name: str,
+        detach_above: int | None = None,
     ) -> None:
         self.opset = opset
         self.target = target
@@ -144,7 +149,9 @@ class Builder:
             plan = self._make_plan(op_type, operand_dtypes, outputs, since, reduction)
             _plans[key] = plan
         if plan.casts is not None:
-            names = tuple([n if c is None else self.cast(n, c) for n, c in zip(names, plan.casts, strict=True)])
+            names = tuple(
+                [n if c is None else self.cast(n, c) for n, c in zip(names, plan.casts, strict=True)]
+            )
         wide: DType | None = None
         results = plan.outputs
         if plan.is_open:
@@ -258,7 +265,9 @@ class Builder:
         """
         with self.graph(name or program.name) as graph:
             names = [graph.input(x) if isinstance(x, ArraySpec) else x for x in operands]
-            for result, spec in zip(self.lower(program, names, own_lines=True), program.out_specs, strict=True):
+            for result, spec in zip(
+                self.lower(program, names, own_lines=True), program.out_specs, strict=True
+            ):
                 graph.output(result, spec)
         return graph.proto
 
@@ -337,28 +346,48 @@ class Builder:
             value = attributes.get(key)
             if value is None:
                 continue
-            dtype = value.dtype if isinstance(value, np.ndarray) else dtype_of(value) if type(value) is int else as_dtype(value)
-            wide = None if op_type == "Cast" else carrier(op_type, dtype, self.opset, signature(op_type, since).output_type(0))
+            dtype = (
+                value.dtype
+                if isinstance(value, np.ndarray)
+                else dtype_of(value)
+                if type(value) is int
+                else as_dtype(value)
+            )
+            wide = (
+                None
+                if op_type == "Cast"
+                else carrier(op_type, dtype, self.opset, signature(op_type, since).output_type(0))
+            )
             if wide is None:
                 return dtype, None, attributes
-            return dtype, wide, {**attributes, key: value.astype(wide) if isinstance(value, np.ndarray) else wide}
+            return (
+                dtype,
+                wide,
+                {**attributes, key: value.astype(wide) if isinstance(value, np.ndarray) else wide},
+            )
         if operands and operands[0] is not None and op_type != "ConstantOfShape":
             return operands[0], None, attributes
         return np.dtype(np.float32), None, attributes
 
-    def _foreign_op(self, op_type: str, names: tuple[str, ...], outputs: int, domain: str, attributes: dict[str, Any]) -> Any:
+    def _foreign_op(
+        self, op_type: str, names: tuple[str, ...], outputs: int, domain: str, attributes: dict[str, Any]
+    ) -> Any:
         """A node of another domain: nothing is known of it but what the rule says; results have the dtypes of `out_specs`."""
         if domain == "com.microsoft" and self.target != "onnxruntime":
             raise UnsupportedError(
-                f"{op_type} is an op of ONNX Runtime alone; lower with target=\"onnxruntime\" to use it"
+                f'{op_type} is an op of ONNX Runtime alone; lower with target="onnxruntime" to use it'
             )
         version = attributes.pop("domain_version", 1)
         if self.domains.setdefault(domain, version) != version:
-            raise UnsupportedError(f"{op_type}: versions {version} and {self.domains[domain]} of the domain {domain!r} in one file")
+            raise UnsupportedError(
+                f"{op_type}: versions {version} and {self.domains[domain]} of the domain {domain!r} in one file"
+            )
         made = self._emit(op_type, names, outputs, attributes, None)
         self._graph.node[-1].domain = domain
         for i, name in enumerate(made):
-            self._dtypes[name] = self.out_specs[min(i, len(self.out_specs) - 1)].dtype if self.out_specs else None
+            self._dtypes[name] = (
+                self.out_specs[min(i, len(self.out_specs) - 1)].dtype if self.out_specs else None
+            )
         return made[0] if outputs == 1 else tuple(made)
 
     def _control_flow(
@@ -372,7 +401,12 @@ class Builder:
         return made[0] if outputs == 1 else tuple(made)
 
     def _emit(
-        self, op_type: str, names: Sequence[str], outputs: int, attributes: Mapping[str, Any], types: Mapping[str, int] | None
+        self,
+        op_type: str,
+        names: Sequence[str],
+        outputs: int,
+        attributes: Mapping[str, Any],
+        types: Mapping[str, int] | None,
     ) -> list[str]:
         made: list[str] = []
         for _ in range(outputs):
@@ -384,7 +418,9 @@ class Builder:
                 if attributes[key] is not None:
                     if types is not None and key not in types:
                         raise ProgramError(f"ONNX {op_type} has no attribute {key!r}")
-                    set_attribute(node.attribute.add(), key, attributes[key], None if types is None else types[key])
+                    set_attribute(
+                        node.attribute.add(), key, attributes[key], None if types is None else types[key]
+                    )
         return made
 
     def _node_name(self, label: str) -> str:

@@ -96,7 +96,11 @@ def make_plan(
         dtype = fixed_dtype(var) or bound.get(var)
         wide = carried.get(var)
         results.append((dtype, None) if wide is None else (wide, dtype))
-    return Plan(casts if any(c is not None for c in casts) else None, tuple(results), any(d is None for d, _ in results))
+    return Plan(
+        casts if any(c is not None for c in casts) else None,
+        tuple(results),
+        any(d is None for d, _ in results),
+    )
 
 
 def _bind(op_type: str, sig: Signature, dtypes: tuple[DType | None, ...]) -> dict[str, DType]:

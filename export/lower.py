@@ -54,7 +54,9 @@ def lower(
     disagree. Equal programs, names and source lines give equal bytes.
     Raises UnsupportedError for what cannot be expressed, naming the op, its dtype and the user's line.
     """
-    return lower_program(program, in_names, out_names, opset=opset, target=target, name=name, guards=guards).model
+    return lower_program(
+        program, in_names, out_names, opset=opset, target=target, name=name, guards=guards
+    ).model
 
 
 def lower_program(
@@ -76,7 +78,9 @@ def lower_program(
     if target not in TARGETS:
         raise UnsupportedError(f"target {target!r} is unknown; the targets are {', '.join(TARGETS)}")
     if opset is not None and opset not in OPSETS:
-        raise UnsupportedError(f"opset {opset} is not one that onstage writes; choose one of {', '.join(map(str, OPSETS))}")
+        raise UnsupportedError(
+            f"opset {opset} is not one that onstage writes; choose one of {', '.join(map(str, OPSETS))}"
+        )
     names = (*in_names, *out_names)
     if len(set(names)) != len(names) or "" in names:
         raise ProgramError(f"input and output names must be unique and not empty, got {list(names)}")
@@ -160,7 +164,9 @@ class _Lowering:
         return model
 
 
-def _lower_equations(b: Builder, equations: Sequence[Equation], values: dict[Atom, str], claims: dict[Var, str]) -> None:
+def _lower_equations(
+    b: Builder, equations: Sequence[Equation], values: dict[Atom, str], claims: dict[Var, str]
+) -> None:
     """Write equations; `values` gains their outputs. A Var in `claims` is given the name there if its node is the last written."""
     labels: dict[tuple[str, Source | None], str] = {}
     for eqn in equations:
@@ -184,7 +190,9 @@ def _lower_equations(b: Builder, equations: Sequence[Equation], values: dict[Ato
             values[var] = name
 
 
-def _lower_equation(b: Builder, eqn: Equation, names: Sequence[str], label: str, *, locate: bool) -> list[str]:
+def _lower_equation(
+    b: Builder, eqn: Equation, names: Sequence[str], label: str, *, locate: bool
+) -> list[str]:
     """The names of the equation's outputs; locate: name its line in errors."""
     primitive, params = eqn.primitive, eqn.params
     b.begin(label, tuple([a.spec for a in eqn.inputs]), tuple([v.spec for v in eqn.outputs]))
@@ -201,10 +209,15 @@ def _lower_equation(b: Builder, eqn: Equation, names: Sequence[str], label: str,
             raise
         raise UnsupportedError(f"{primitive.name}: {error.message}", source=eqn.source) from error
     if len(results) != len(eqn.outputs):
-        raise ProgramError(f"{primitive.name}: the onnx rule gave {len(results)} values for {len(eqn.outputs)} outputs")
+        raise ProgramError(
+            f"{primitive.name}: the onnx rule gave {len(results)} values for {len(eqn.outputs)} outputs"
+        )
     for name, var in zip(results, eqn.outputs, strict=True):
         if b.dtype(name) != var.spec.dtype:
-            raise ProgramError(f"{primitive.name}: the onnx rule gave {b.dtype(name).name} where {var.spec!r} is due", source=eqn.source)
+            raise ProgramError(
+                f"{primitive.name}: the onnx rule gave {b.dtype(name).name} where {var.spec!r} is due",
+                source=eqn.source,
+            )
     return results
 
 

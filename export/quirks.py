@@ -6,6 +6,8 @@
 - Layer and RMS normalisation are recognised by `Pow(x, 2)`, and their float64 epsilon becomes a float32 attribute, at ENABLE_BASIC
   already. A square is written as Mul, which is faster too.
 - Reductions and powers of integers are computed through float64: see integers.py.
+- An Expand of a 1 to a constant 0 is dropped at ENABLE_BASIC, and the result has the wrong shape. The 1 is sliced away first.
+- MatMul refuses to broadcast batches of size 0. They are expanded to one shape where one could be empty.
 - FuseReluClip fails the session for a Relu before a Clip in any dtype but float32 and float16. Relu of others is written as Max.
 """
 
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..stage.dims import broadcast_dim, same_shape
 from ..stage.dtypes import is_float, is_integer
 from .integers import power_exactly, reduce_exactly
 
@@ -42,7 +45,9 @@ class Quirks:
         # The same for the results of MatMuls: what the fused node's attribute would have to hold.
         self._alphas: dict[str, float] = {}
 
-    def rewrite(self, op_type: str, names: tuple[str, ...], attributes: Mapping[str, Any]) -> str | tuple[str, tuple[str, ...]] | None:
+    def rewrite(
+        self, op_type: str, names: tuple[str, ...], attributes: Mapping[str, Any]
+    ) -> str | tuple[str, tuple[str, ...]] | None:
         """What to write instead: a finished value, or another op and its operands; None to write the op as it is."""
         b = self._builder
         if op_type == "Relu":
@@ -54,12 +59,19 @@ class Quirks:
             if is_integer(b.dtype(names[0])) and is_integer(b.dtype(names[1])):
                 return power_exactly(b, names[0], names[1])
             exponent = b.value_of(names[1])
-            square = exponent is not None and exponent.ndim == 0 and is_float(b.dtype(names[0])) and float(exponent) == 2.0
+            square = (
+                exponent is not None
+                and exponent.ndim == 0
+                and is_float(b.dtype(names[0]))
+                and float(exponent) == 2.0
+            )
             return ("Mul", (names[0], names[0])) if square else None
         if op_type in ("Mul", "Div"):
             return self._separate_result(op_type, names)
         if op_type == "MatMul":
-            return self._separate_operands(names)
+            return self._separate_operands(self._equal_batches(names))
+        if op_type == "Expand":
+            return self._expand_to_nothing(names)
         return None
 
     def note(self, op_type: str, names: tuple[str, ...], result: str) -> None:
@@ -111,12 +123,39 @@ class Quirks:
                 return self._builder.const(np.full((size,) + (1,) * trailing, array.reshape(())))
         return None
 
-    def _separate_operands(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]] | None:
+    def _separate_operands(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
         """For Mul or Div, then MatMul."""
         a, b = (self._factors.get(n, 1.0) for n in names)
         if _float32_holds(a) and _float32_holds(b) and _float32_holds(a * b):
-            return None
+            return "MatMul", names
         return "MatMul", tuple(self._builder.op("Sum", n) if n in self._factors else n for n in names)
+
+    def _equal_batches(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """The operands of a MatMul, expanded where their batches differ and one may be empty."""
+        b = self._builder
+        specs = [b.known_spec(n) for n in names]
+        shapes = [s.shape for s in specs if s is not None and s.ndim > 2]
+        if len(shapes) < 2 or all(isinstance(d, int) and d > 0 for s in shapes for d in s[:-2]):
+            return names
+        rank = max(len(s) for s in shapes)
+        padded = [(1,) * (rank - len(s)) + s[:-2] for s in shapes]
+        batch = tuple(broadcast_dim(x, y) for x, y in zip(*padded, strict=True))
+        return tuple(
+            n if same_shape(s[:-2], batch) else b.op("Expand", n, b.shape((*batch, *s[-2:])))
+            for n, s in zip(names, shapes, strict=True)
+        )
+
+    def _expand_to_nothing(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]] | None:
+        b = self._builder
+        shape, spec = b.value_of(names[1]), b.known_spec(names[0])
+        if shape is None or spec is None or 0 not in shape:
+            return None
+        x, rank = names[0], len(shape)
+        if spec.ndim < rank:
+            x = b.op("Unsqueeze", x, b.const(list(range(rank - spec.ndim))))
+        axes = [i - rank for i, n in enumerate(shape) if n == 0]
+        nothing = b.const([0] * len(axes))
+        return "Expand", (b.op("Slice", x, nothing, nothing, b.const(axes)), b.const(np.maximum(shape, 1)))
 
     @staticmethod
     def _splits(op_type: str, names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:

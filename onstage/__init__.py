@@ -1,10 +1,28 @@
 """onstage: stages NumPy-style functions, forward and backward, into ONNX."""
 
+from . import special
 from .autodiff.batching import vmap
 from .autodiff.gradient import grad, value_and_grad
 from .autodiff.products import jvp, jvp_program, vjp, vjp_program
 from .export.backend import OnnxBackend
-from .ops import arithmetic, comparison, exponential, matmul, reductions
+from .export.load import load
+from .ops import (
+    arithmetic,
+    bitwise,
+    comparison,
+    conversion,
+    division,
+    exponential,
+    extremum,
+    floating_point,
+    gamma,
+    matmul,
+    power,
+    reductions,
+    rounding,
+    trigonometric,
+)
+from .ops.at import at
 from .ops.frontend import OpsFrontend
 from .stage import tree
 from .stage.backend import install_backend

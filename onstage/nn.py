@@ -29,3 +29,5 @@ from .ops.nn.normalization import layer_norm as layer_norm
 from .ops.nn.normalization import rms_norm as rms_norm
 from .ops.nn.softmax import log_softmax as log_softmax
 from .ops.nn.softmax import softmax as softmax
+from .ops.sorting import top_k as top_k
+from .ops.statistics import logsumexp as logsumexp

@@ -28,5 +28,5 @@ from .ops.exponential import log as log
 from .ops.exponential import sqrt as sqrt
 from .ops.exponential import tanh as tanh
 from .ops.matmul import matmul as matmul
-from .ops.reductions import mean as mean
+from .ops.statistics import mean as mean
 from .ops.reductions import sum as sum

@@ -12,6 +12,7 @@ from ..stage.errors import DTypeError, ShapeError
 from ..stage.primitive import Array, Case, Primitive, Sample
 from ..stage.spec import ArraySpec, Shape, make_spec
 from ..stage.trace import bind
+from .arguments import size_of
 from .operands import broadcast_shapes, cast, dtype_of, normalize_axis, operand, shape_of
 from .registry import implements
 from .structure import broadcast, broadcast_to_p, move_axis, reshape_p
@@ -142,7 +143,7 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
     if axis is None:
         if len(shape_of(indices)) != 1:
             raise ValueError("when axis=None, `indices` must have a single dimension.")
-        x, axis = bind(reshape_p, x, shape=(_size(shape_of(x)),)), 0
+        x, axis = bind(reshape_p, x, shape=(size_of(x),)), 0
     shape = shape_of(x)
     axis = normalize_axis(axis, len(shape))
     wanted = shape_of(indices)
@@ -156,7 +157,3 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
 
 def _without(shape: Shape, axis: int) -> Shape:
     return (*shape[:axis], *shape[axis + 1 :])
-
-
-def _size(shape: Shape) -> Any:
-    return make_spec(shape, INT64).size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,10 +13,31 @@ from ..stage.dims import Dim
 from ..stage.errors import DTypeError, MutationError, TracingError, UnsupportedError
 from ..stage.spec import ArraySpec
 from ..stage.tracer import Tracer
-from .operands import cast
-from .registry import ATTRIBUTES, METHODS, NUMPY, OPERATORS, UFUNC_METHODS
+from ..stage.trace import bind
+from .operands import cast, operand, shape_of
+from .registry import ATTRIBUTES, METHODS, NUMPY, OPERATORS, SPECIAL, UFUNC_METHODS
+from .structure import reshape_p
 
 _MUTATORS = {np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis}
+
+
+def _scipy_function(ufunc: Any) -> Callable[..., Any] | None:
+    """Our function for a ufunc of scipy.special, which is imported if its ufunc is here."""
+    scipy_special = sys.modules.get("scipy.special")
+    name = ufunc.__name__
+    return SPECIAL.get(name) if scipy_special is not None and getattr(scipy_special, name, None) is ufunc else None
+
+
+def _crossed(x: Any, y: Any) -> tuple[Any, Any]:
+    """Operands whose broadcasting pairs every element of x with every one of y."""
+    x, y = operand(x), operand(y)
+    ones = (1,) * len(shape_of(y))
+    return (bind(reshape_p, x, shape=(*shape_of(x), *ones)) if ones else x), y
+
+
+def _strong(x: Any) -> Any:
+    """Operators keep values weak that come of weak ones alone, ufuncs do not."""
+    return cast(x, x.dtype) if isinstance(x, Tracer) and x.spec.weak else x
 
 
 class OpsFrontend:
@@ -66,10 +88,12 @@ class OpsFrontend:
             raise UnsupportedError(f"{label}: where= leaves elements without a value; use np.where(condition, {label}(...), other)")
         if method != "__call__":
             function = UFUNC_METHODS.get((ufunc, method))
+            if function is None and method == "outer" and ufunc in NUMPY:
+                return NUMPY[ufunc](*_crossed(*inputs), **kwargs)
             if function is None:
                 raise UnsupportedError(f"{label} is not supported on traced arrays")
             return function(*inputs, **kwargs)
-        function = NUMPY.get(ufunc)
+        function = NUMPY.get(ufunc) or _scipy_function(ufunc)
         if function is None:
             raise UnsupportedError(f"{label} is not supported on traced arrays")
         for ignored in ("casting", "order", "subok"):
@@ -79,7 +103,8 @@ class OpsFrontend:
             inputs = tuple(cast(x, np.dtype(dtype)) if isinstance(x, Tracer) else np.asarray(x, dtype) for x in inputs)
         if kwargs:
             raise UnsupportedError(f"{label}: {', '.join(kwargs)} is not supported on traced arrays")
-        return function(*inputs)
+        result = function(*inputs)
+        return tuple(_strong(r) for r in result) if isinstance(result, tuple) else _strong(result)
 
     def function(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A NumPy function with a traced argument."""

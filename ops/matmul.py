@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..stage.dims import product, same_dim
-from ..stage.dtypes import BOOL, FLOAT32, is_float, short_name
+from ..stage.dtypes import BOOL, FLOAT32, INT32, INT64, is_float, short_name
 from ..stage.errors import DTypeError, ShapeError
 from ..stage.primitive import Array, Case, Primitive, Sample
 from ..stage.spec import ArraySpec, Shape, make_spec
@@ -77,6 +77,11 @@ def _onnx(b: Any, x: str, y: str) -> str:
         # Sums of zeros and ones that are not all zero stay above zero in float32, however long
         total = b.op("MatMul", b.cast(x, FLOAT32), b.cast(y, FLOAT32))
         return b.op("Greater", total, b.const(0, FLOAT32))
+    dtype = b.dtype(x)
+    if dtype.kind == "u":
+        # The unsigned kernels fail where nothing is summed; signed integers of the width or more give the same low bits
+        signed = INT32 if dtype.itemsize < 4 else INT64
+        return b.cast(b.op("MatMul", b.cast(x, signed), b.cast(y, signed)), dtype)
     return b.op("MatMul", x, y)
 
 
@@ -96,6 +101,7 @@ matmul_p = Primitive(
         Case((Sample((2, 3), "int"), Sample((3, 2), "int"))),
         Case((Sample((2, 3), "bool"), Sample((3, 2), "bool"))),
         Case((Sample((2, 0)), Sample((0, 3)))),
+        Case((Sample((2, 0), "int"), Sample((0, 3), "int"))),
         Case((Sample((0, 3)), Sample((3, 2)))),
         Case((Sample((0, 2, 3)), Sample((3, 2)))),
     ],

@@ -8,17 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from ..stage.dims import Dim
+from ..stage.dims import Dim, product
 from ..stage.dtypes import BOOL, FLOAT32, INT64, DType, as_dtype, is_float, kind_rank
-from ..stage.errors import MutationError, ShapeError
+from ..stage.errors import ShapeError
 from ..stage.primitive import Array, Case, Primitive, Sample
 from ..stage.spec import ArraySpec, make_spec
 from ..stage.trace import bind
+from .arguments import array_of, array_operand, no_out, size_of
 from .arithmetic import add, divide_p, multiply, multiply_p, subtract, where_p
 from .comparison import equal_p, logical_or_p, not_equal_p
 from .families import NUMBERS, reduction, reduction_cases
 from .joining import concatenate_p
-from .operands import cast, dtype_of, normalize_axes, normalize_axis, operand, shape_of
+from .operands import cast, dtype_of, normalize_axes, normalize_axis, shape_of
 from .registry import implements, implements_ufunc_method
 from .slicing import pad, slice_axis
 from .structure import broadcast, move_axis, reduce_sum_p, reduced_shape, reshape_p, transpose_p
@@ -140,7 +141,7 @@ def _prod_halving(x: Any, *, axes: tuple[int, ...], keepdims: bool) -> Any:
     """
     shape = tuple(x.shape)
     others = tuple(i for i in range(len(shape)) if i not in axes)
-    size: Any = make_spec(tuple(shape[a] for a in axes), INT64).size
+    size: Any = product([shape[a] for a in axes])
     x = bind(transpose_p, x, permutation=(*others, *axes))
     x = bind(reshape_p, x, shape=(*(shape[i] for i in others), size))
     axis = len(others)
@@ -154,7 +155,7 @@ def _prod_halving(x: Any, *, axes: tuple[int, ...], keepdims: bool) -> Any:
         levels = (size - 1).bit_length()
     for _ in range(levels):
         n = x.shape[axis]
-        x = pad(x, no_pad, [*no_pad[:-1], n % 2], 1)
+        x = pad(x, no_pad, [*no_pad[:-1], (n + 1) // 2 * 2 - n], 1)
         x = bind(multiply_p, slice_axis(x, axis, 0, None, 2), slice_axis(x, axis, 1, None, 2))
     x = bind(reduce_sum_p, x, axes=(axis,), keepdims=False)
     return keep(x, shape, axes, False) if keepdims else x
@@ -233,12 +234,6 @@ argmin_p = _arg("argmin", np.argmin, "ArgMin", "ReduceMin")
 # ---------------------------------------------------------------------------------------------------------- the public functions
 
 
-def no_out(out: Any, what: str) -> None:
-    """MutationError for an `out=` array."""
-    if out is not None:
-        raise MutationError(f"{what}: out= cannot be recorded; use the result: y = {what}(...)")
-
-
 def accumulator(dtype: DType) -> DType:
     """NumPy sums booleans and small integers in the 64-bit integer of their signedness."""
     if kind_rank(dtype) == 2:
@@ -250,15 +245,14 @@ def masked(x: Any, where: Any, identity: Any) -> Any:
     """x with what `where` leaves out replaced by the identity of a reduction."""
     if where is True:
         return x
-    shape = shape_of(x)
     filler = np.asarray(identity, dtype_of(x)[0])
-    return bind(where_p, cast(operand(where, "where"), BOOL), broadcast(cast(x, dtype_of(x)[0]), shape), filler)
+    return bind(where_p, array_of(where, BOOL, "where"), x, filler)
 
 
 def _sum_or_prod(
     what: str, primitive: Primitive, identity: int, combine: Callable[..., Any], a: Any, axis: Any, dtype: Any, keepdims: Any, initial: Any, where: Any
 ) -> Any:
-    x = operand(a, what)
+    x = array_operand(a, what)
     x = cast(x, accumulator(dtype_of(x)[0]) if dtype is None else as_dtype(dtype))
     result_dtype = dtype_of(x)[0]
     if result_dtype == BOOL:
@@ -267,7 +261,7 @@ def _sum_or_prod(
         return bind(truth, masked(x, where, identity), axes=normalize_axes(axis, len(shape_of(x))), keepdims=bool(keepdims))
     x = masked(x, where, identity)
     result = bind(primitive, x, axes=normalize_axes(axis, len(shape_of(x))), keepdims=bool(keepdims))
-    return result if initial is None else combine(result, cast(operand(initial, "initial"), result_dtype))
+    return result if initial is None else combine(result, array_of(initial, result_dtype, "initial"))
 
 
 @implements(np.sum, method="sum")
@@ -300,7 +294,7 @@ def _highest(dtype: DType) -> Any:
 
 
 def _max_or_min(what: str, primitive: Primitive, identity: Callable[[DType], Any], a: Any, axis: Any, keepdims: Any, initial: Any, where: Any) -> Any:
-    x = operand(a, what)
+    x = array_operand(a, what)
     dtype = dtype_of(x)[0]
     if where is not True and initial is None:
         raise ValueError(f"reduction operation '{what}imum' does not have an identity, so to use a where mask one has to specify 'initial'")
@@ -309,16 +303,19 @@ def _max_or_min(what: str, primitive: Primitive, identity: Callable[[DType], Any
     if initial is None:
         return bind(primitive, x, axes=axes, keepdims=bool(keepdims))
     result = None if _is_empty(x, axes) else bind(primitive, x, axes=axes, keepdims=bool(keepdims))
-    first = cast(operand(initial, "initial"), dtype)
+    first = array_of(initial, dtype, "initial")
     if result is None:
         return broadcast(first, reduced_shape(shape_of(x), axes, bool(keepdims)))
-    shape = shape_of(result)
-    pair = [bind(reshape_p, r, shape=(1, *shape)) for r in (result, broadcast(first, shape))]
-    return bind(primitive, bind(concatenate_p, *pair, axis=0), axes=(0,), keepdims=False)
+    return bind(primitive, paired(result, broadcast(first, shape_of(result))), axes=(0,), keepdims=False)
+
+
+def paired(x: Any, y: Any) -> Any:
+    """Two arrays of one shape and dtype along a new first axis."""
+    return bind(concatenate_p, *(bind(reshape_p, r, shape=(1, *shape_of(r))) for r in (x, y)), axis=0)
 
 
 def _is_empty(x: Any, axes: tuple[int, ...]) -> bool:
-    return any(type(shape_of(x)[a]) is int and shape_of(x)[a] == 0 for a in axes)
+    return builtins.any(type(shape_of(x)[a]) is int and shape_of(x)[a] == 0 for a in axes)
 
 
 @implements(np.max, np.amax, method="max")
@@ -339,7 +336,7 @@ def min(a: Any, axis: Any = None, out: None = None, keepdims: Any = False, initi
 
 
 def _truth(what: str, primitive: Primitive, identity: bool, a: Any, axis: Any, keepdims: Any, where: Any) -> Any:
-    x = masked(cast(operand(a, what), BOOL), where, identity)
+    x = masked(array_of(a, BOOL, what), where, identity)
     return bind(primitive, x, axes=normalize_axes(axis, len(shape_of(x))), keepdims=bool(keepdims))
 
 
@@ -358,11 +355,10 @@ def all(a: Any, axis: Any = None, out: None = None, keepdims: Any = False, *, wh
 
 
 def _position(what: str, primitive: Primitive, a: Any, axis: Any, keepdims: Any) -> Any:
-    x = operand(a, what)
-    x = cast(x, dtype_of(x)[0])
+    x = array_operand(a, what)
     shape = shape_of(x)
     if axis is None:
-        x = bind(reshape_p, x, shape=(make_spec(shape, INT64).size,))
+        x = bind(reshape_p, x, shape=(size_of(x),))
     index = 0 if axis is None else normalize_axis(axis, len(shape))
     if _is_empty(x, (index,)) and not builtins.any(type(d) is int and d == 0 for i, d in enumerate(shape_of(x)) if i != index):
         raise ShapeError(f"attempt to get {what} of an empty sequence")
@@ -390,7 +386,7 @@ def argmin(a: Any, axis: Any = None, out: None = None, *, keepdims: Any = False)
 @implements(np.count_nonzero)
 def count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
     """How many elements over axes are not 0, as int64."""
-    return sum(cast(operand(a, "count_nonzero"), BOOL), axis, keepdims=keepdims)
+    return sum(array_of(a, BOOL, "count_nonzero"), axis, keepdims=keepdims)
 
 
 @implements(np.ptp)
@@ -409,7 +405,7 @@ def _register_reduce(ufunc: Any, function: Callable[..., Any], takes_dtype: bool
         if takes_dtype:
             options |= {"dtype": dtype, "initial": initial}
         elif not boolean:
-            array = array if dtype is None else cast(operand(array), as_dtype(dtype))
+            array = array if dtype is None else array_of(array, as_dtype(dtype))
             options["initial"] = initial
         return function(array, axis, **options)
 

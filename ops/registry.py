@@ -14,6 +14,8 @@ NUMPY: dict[Any, Callable[..., Any]] = {}
 OPERATORS: dict[str, Callable[..., Any]] = {}
 METHODS: dict[str, Callable[..., Any]] = {}
 ATTRIBUTES: dict[str, Callable[[Any], Any]] = {}
+SPECIAL: dict[str, Callable[..., Any]] = {}
+"""By the names of scipy.special's ufuncs; scipy itself is not imported."""
 UFUNC_METHODS: dict[tuple[Any, str], Callable[..., Any]] = {}
 
 
@@ -39,6 +41,16 @@ def implements_ufunc_method(ufunc: Any, method: str) -> Callable[[F], F]:
 
     def register(function: F) -> F:
         _once(UFUNC_METHODS, (ufunc, method), function)
+        return function
+
+    return register
+
+
+def implements_special(name: str) -> Callable[[F], F]:
+    """Register a function for the ufunc of that name in scipy.special."""
+
+    def register(function: F) -> F:
+        _once(SPECIAL, name, function)
         return function
 
     return register

@@ -303,7 +303,12 @@ def _sum_batch(ctx: Any, args: Any, batch_axes: Any, /, **params: Any) -> Any:
 
 
 def _sum_onnx(b: Any, x: str, *, axes: tuple[int, ...], keepdims: bool) -> str:
-    dtype, shape = b.dtype(x), b.in_specs[0].shape
+    return sum_nodes(b, x, b.in_specs[0].shape, axes, keepdims)
+
+
+def sum_nodes(b: Any, x: str, shape: Shape, axes: tuple[int, ...], keepdims: bool) -> str:
+    """Write the sum of a value of that shape, accurate for floats however many there are."""
+    dtype = b.dtype(x)
     if not axes:
         return b.op("Identity", x)
     if not is_float(dtype):
@@ -320,11 +325,11 @@ def _sum_onnx(b: Any, x: str, *, axes: tuple[int, ...], keepdims: bool) -> str:
     return b.cast(b.op("ReduceSum", x, b.const(list(axes), INT64), keepdims=int(keepdims)), dtype)
 
 
-_STAGE = 2048
+_STAGE, _BLOCK = 1024, 256
 
 
 def _sum_in_stages(b: Any, x: str, shape: Shape, axes: tuple[int, ...], keepdims: bool) -> str:
-    """Blocks of at most _STAGE elements are summed, then their sums: ONNX Runtime adds up in a few long chains, whose
+    """Blocks of at most _BLOCK elements are summed, then their sums: ONNX Runtime adds up in a few long chains, whose
     error grows with their length (a million normal float32 numbers are off by 0.004 to 0.009).
     """
     runs: list[tuple[DimLike, bool]] = []
@@ -335,10 +340,10 @@ def _sum_in_stages(b: Any, x: str, shape: Shape, axes: tuple[int, ...], keepdims
             runs.append((size, axis in axes))
     for i in reversed(range(len(runs))):
         size, reduced = runs[i]
-        while reduced and isinstance(size, int) and size > _STAGE:
-            block = next((d for d in range(_STAGE, 15, -1) if size % d == 0), 0)
+        while reduced and isinstance(size, int) and size > _BLOCK:
+            block = next((d for d in range(_BLOCK, 15, -1) if size % d == 0), 0)
             if block == 0:
-                block = 512
+                block = _BLOCK
                 filled = -(-size // block) * block
                 sizes = tuple(d for d, _ in runs)
                 x = b.op("Reshape", x, b.shape(sizes), allowzero=1)

@@ -50,10 +50,11 @@ def canonical_text(encoded: Json) -> str:
 
 def constant_digest(const: Const) -> str:
     """SHA-256 over dtype, shape and bytes, 64 hex digits: the key of a constant in a table of constants."""
-    return _digest(const.spec, const.digest)
+    return content_digest(const.spec, const.digest)
 
 
-def _digest(spec: ArraySpec, content: str) -> str:
+def content_digest(spec: ArraySpec, content: str) -> str:
+    """`constant_digest` of a constant whose bytes have the SHA-256 `content`."""
     return hashlib.sha256(f"{spec.dtype.name}{list(spec.shape)}{content}".encode()).hexdigest()
 
 
@@ -222,7 +223,7 @@ def float_text(value: float) -> str:
     return value.hex() if value == value else f"nan:{struct.pack('>d', value).hex()}"
 
 
-def _float(text: str) -> float:
+def float_value(text: str) -> float:
     return struct.unpack(">d", bytes.fromhex(text[4:]))[0] if text.startswith("nan:") else float.fromhex(text)
 
 
@@ -302,7 +303,7 @@ class _Decoder:
         _, content = items
         match kind:
             case "float":
-                return _float(content)
+                return float_value(content)
             case "dim":
                 return as_dim(content)
             case "program":

@@ -46,12 +46,32 @@ class Options:
 
     def __post_init__(self) -> None:
         _check("provider", self.provider, self.provider in PROVIDERS, f"one of {', '.join(PROVIDERS)}")
-        _check("optimization", self.optimization, self.optimization in OPTIMIZATIONS, f"one of {', '.join(OPTIMIZATIONS)}")
+        _check(
+            "optimization",
+            self.optimization,
+            self.optimization in OPTIMIZATIONS,
+            f"one of {', '.join(OPTIMIZATIONS)}",
+        )
         _check("device", self.device, _is_int(self.device) and self.device >= 0, "an int >= 0")
-        _check("threads", self.threads, self.threads is None or (_is_int(self.threads) and self.threads > 0), "an int > 0 or None")
-        _check("cache_size", self.cache_size, _is_int(self.cache_size) and self.cache_size >= 0, "an int >= 0, in bytes")
+        _check(
+            "threads",
+            self.threads,
+            self.threads is None or (_is_int(self.threads) and self.threads > 0),
+            "an int > 0 or None",
+        )
+        _check(
+            "cache_size",
+            self.cache_size,
+            _is_int(self.cache_size) and self.cache_size >= 0,
+            "an int >= 0, in bytes",
+        )
         _check("sessions", self.sessions, _is_int(self.sessions) and self.sessions > 0, "an int > 0")
-        _check("cache_dir", self.cache_dir, self.cache_dir is None or isinstance(self.cache_dir, str | os.PathLike), "a path or None")
+        _check(
+            "cache_dir",
+            self.cache_dir,
+            self.cache_dir is None or isinstance(self.cache_dir, str | os.PathLike),
+            "a path or None",
+        )
         for name in ("fallback", "check_numerics", "verify_shapes"):
             _check(name, getattr(self, name), isinstance(getattr(self, name), bool), "True or False")
 
@@ -70,7 +90,16 @@ def _is_int(value: object) -> bool:
 
 
 _FIELDS: Final = {field.name: field for field in dataclasses.fields(Options)}
-_WORDS: Final = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+_WORDS: Final = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
 
 
 def read_environment(environment: Mapping[str, str]) -> Options:

@@ -71,6 +71,7 @@ class Primitive:
         linear: Sequence[Sequence[int]] | Literal["all"] | None = None,
         transpose: Rule | None = None,
         vjp: Rule | None = None,
+        jvp_with_output: Rule | None = None,
         nondifferentiable: str | None = None,
         batch: Rule | None = None,
         factors: Rule | str | None = None,
@@ -91,6 +92,7 @@ class Primitive:
         self.linear = linear if linear is None or linear == "all" else tuple(tuple(g) for g in linear)
         self.transpose = transpose
         self.vjp = vjp
+        self.jvp_with_output = jvp_with_output
         self.nondifferentiable = nondifferentiable
         self.batch = batch
         self.factors = factors
@@ -121,6 +123,8 @@ class Primitive:
             yield "needs `onnx` or `decompose`"
         if self.batch is None and self.decompose is None:
             yield "needs `batch` or `decompose`"
+        if self.jvp_with_output is not None and self.vjp is None:
+            yield "has `jvp_with_output`, as sub-program ops do, and needs `vjp`"
         derivatives = (self.jvp, self.linear, self.vjp, self.nondifferentiable, self.decompose)
         if all(rule is None for rule in derivatives):
             yield "needs `jvp`, `linear`, `vjp`, `decompose` or nondifferentiable=\"reason\""

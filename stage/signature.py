@@ -17,6 +17,7 @@ from .dims import Dim, is_name, names_of
 from .dtypes import as_dtype, kind_rank, python_scalar_dtype, short_name
 from .errors import DTypeError, ShapeError, SignatureTypeError, SignatureValueError
 from .interpreter import as_array, bind_dims, concrete_shape
+from .names import file_names, input_roots
 from .primitive import Array
 from .spec import ArraySpec, StaticSpec, make_spec
 from .tracer import Tracer
@@ -55,8 +56,8 @@ class Signature:
         self.leaf_paths = tuple(tree.path_text(p[1:], self.dynamic_names[p[0].index]) for p in paths)
         dynamic = [i for i in range(len(entries)) if i not in self.statics]
         self.paths = tuple(self.leaf_paths[i] for i in dynamic)
-        roots = [_file_root(name) for name in self.dynamic_names]
-        self.file_names = tuple(_file_name(roots[paths[i][0].index], paths[i][1:]) for i in dynamic)
+        roots = input_roots(self.dynamic_names)
+        self.file_names = file_names([(roots[paths[i][0].index], paths[i][1:]) for i in dynamic])
         self.specs: tuple[ArraySpec, ...] = tuple(entries[i][1] for i in dynamic)
         # Inputs whose arrays fit when dtype and shape are equal: comparing an int with a symbolic dim would raise.
         self._plain = frozenset(i for i, spec in enumerate(self.specs) if spec.is_static and not spec.weak)
@@ -233,15 +234,6 @@ def _prune(value: Any) -> Any:
         pruned = {k: _prune(v) for k, v in value.items()}
         return {k: v for k, v in pruned.items() if v is not _REMOVED}
     return tree.map(lambda leaf: None if isinstance(leaf, _Removed) else leaf, value)
-
-
-def _file_root(name: str) -> str:
-    return "out_" if name == "out" else name
-
-
-def _file_name(root: str, path: Sequence[Any]) -> str:
-    rest = tree.path_name(tuple(path))
-    return f"{root}.{rest}" if rest else root
 
 
 def leaf_spec(leaf: Any, path: str) -> ArraySpec | StaticSpec:

@@ -11,6 +11,7 @@ from .backend import backend
 from .dims import Dim, is_name
 from .errors import ShapeError, SignatureTypeError, SignatureValueError
 from .hashing import program_hash
+from .names import OUTPUT, file_names
 from .passes import run_passes
 from .printer import program_text
 from .program import Program, ProgramBuilder, constant, substitute_dims
@@ -45,8 +46,7 @@ class StagedProgram:
     @cached_property
     def out_names(self) -> tuple[str, ...]:
         """The outputs' names in a file: `out`, `out.0`, `out.loss`."""
-        names = [tree.path_name(p) for p in self.out_tree.paths()]
-        return tuple(f"out.{n}" if n else "out" for n in names)
+        return file_names([(OUTPUT, path) for path in self.out_tree.paths()])
 
     @property
     def in_specs(self) -> Any:

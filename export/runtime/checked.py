@@ -16,7 +16,9 @@ class NumericsError(OnstageError, FloatingPointError):
     """With ons.config(check_numerics=True): a value became NaN or infinite."""
 
 
-def evaluate_checked(program: Program, arrays: Sequence[Array], *, numerics: bool, shapes: bool) -> list[Array]:
+def evaluate_checked(
+    program: Program, arrays: Sequence[Array], *, numerics: bool, shapes: bool
+) -> list[Array]:
     """The outputs, as fresh arrays.
 
     numerics: NumericsError at the first equation that makes a NaN or infinity out of finite operands. shapes: ShapeError at the
@@ -28,11 +30,15 @@ def evaluate_checked(program: Program, arrays: Sequence[Array], *, numerics: boo
         for i, (var, value) in enumerate(zip(eqn.outputs, outputs, strict=True)):
             if shapes and not _fits(eqn, i, value, sizes):
                 raise ShapeError(
-                    f"{eqn.primitive.name}: inferred {var.spec!r}, got {value.dtype.name}{list(value.shape)}", source=eqn.source
+                    f"{eqn.primitive.name}: inferred {var.spec!r}, got {value.dtype.name}{list(value.shape)}",
+                    source=eqn.source,
                 )
             if numerics and not _finite(value) and all(_finite(x) for x in inputs):
                 bad = "NaN" if np.isnan(value.astype(np.float64)).any() else "infinite"
-                raise NumericsError(f"{eqn.primitive.name} gave a value that is {bad} from finite operands ({var.spec!r})", source=eqn.source)
+                raise NumericsError(
+                    f"{eqn.primitive.name} gave a value that is {bad} from finite operands ({var.spec!r})",
+                    source=eqn.source,
+                )
 
     return [x.copy() for x in evaluate(program, arrays, sizes=sizes or None, observer=observe)]
 
@@ -46,4 +52,3 @@ def _finite(value: Array) -> bool:
     if value.dtype.kind in "biu":
         return True
     return bool(np.isfinite(value.astype(np.float64)).all())
-

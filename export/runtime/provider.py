@@ -32,7 +32,7 @@ def providers(options: Options) -> list[Any]:
     if options.provider == "cuda" and not options.fallback:
         raise ProviderError(
             f"CUDA device {options.device} was asked for and cannot be used: {problem}; "
-            "install onstage[cuda] and a driver, or set ons.config(provider=\"auto\") or fallback=True"
+            'install onstage[cuda] and a driver, or set ons.config(provider="auto") or fallback=True'
         )
     return [CPU]
 

@@ -61,12 +61,18 @@ def make_session(
     """
     chosen = providers(options)
     count = threads or options.threads or available_threads()
-    attempts = [level, *[lower for lower in ("basic", "none") if list(LEVELS).index(lower) < list(LEVELS).index(level)]]
+    attempts = [
+        level,
+        *[lower for lower in ("basic", "none") if list(LEVELS).index(lower) < list(LEVELS).index(level)],
+    ]
     first: Exception | None = None
     for attempt in attempts:
         try:
             session = onnxruntime.InferenceSession(
-                model, _session_options(attempt, count, constants or {}, profile_prefix), providers=chosen, enable_fallback=0
+                model,
+                _session_options(attempt, count, constants or {}, profile_prefix),
+                providers=chosen,
+                enable_fallback=0,
             )
         except Exception as error:
             # ONNX Runtime's errors have no base class of their own.
@@ -76,7 +82,9 @@ def make_session(
             continue
         if first is not None:
             warnings.warn(
-                f"ONNX Runtime's optimiser failed at level {level!r} and the model runs at {attempt!r}: {first}", OptimizerWarning, stacklevel=2
+                f"ONNX Runtime's optimiser failed at level {level!r} and the model runs at {attempt!r}: {first}",
+                OptimizerWarning,
+                stacklevel=2,
             )
         session.disable_fallback()
         return session

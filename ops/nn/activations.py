@@ -7,15 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from ...stage.dtypes import FLOAT64
 from ...stage.primitive import Array
 from ...stage.trace import bind
 from ..arithmetic import add, floating, multiply, negative, true_divide, where, where_p
 from ..comparison import greater, greater_p
-from ..exponential import exp, tanh
+from ..exponential import expit_p, expm1, log1p_formula, tanh
+from ..extremum import clip
 from ..families import FLOATS, NUMBERS, elementwise, unary_cases
+from ..floating_point import absolute
+from ..formulas import Mathematics, half_as_single, native
+from ..joining import split
 from ..operands import dtype_of, operand, promoted
-from .precision import in_work_dtype, lower_function, work_dtype
+from .precision import in_work_dtype
 
 # ---------------------------------------------------------------------------------------------------------------------- relu
 
@@ -51,43 +54,18 @@ def relu(x: Any) -> Any:
 # ------------------------------------------------------------------------------------------------------- sigmoid and softplus
 
 
-def _sigmoid_numpy(x: Array) -> Array:
-    wide = x.astype(work_dtype(x.dtype), copy=False)
-    return (1 / (1 + np.exp(-wide))).astype(x.dtype, copy=False)
-
-
-def _sigmoid_onnx(b: Any, x: str) -> str:
-    # ONNX Runtime's Sigmoid gives 0 below -20, in float64 too, and keeps absolute accuracy only
-    dtype = b.dtype(x)
-    wide = work_dtype(dtype)
-    e = b.op("Exp", b.op("Neg", b.cast(x, wide)))
-    return b.cast(b.op("Reciprocal", b.op("Add", e, b.const(1, wide))), dtype)
-
-
-sigmoid_p = elementwise(
-    "sigmoid",
-    _sigmoid_numpy,
-    dtypes=FLOATS,
-    jvp=lambda output, primals, tangents: tangents[0] * (output * (1 - output)),
-    onnx=_sigmoid_onnx,
-    cases=[*unary_cases(), *unary_cases((-40, 40))],
-)
-
-
 def sigmoid(x: Any) -> Any:
     """1 / (1 + exp(-x)), accurate for large negative x too; integers are computed in floating point."""
-    return bind(sigmoid_p, floating(x))
+    return bind(expit_p, floating(x))
 
 
 def _softplus_numpy(x: Array) -> Array:
-    wide = x.astype(work_dtype(x.dtype), copy=False)
+    wide = x.astype(half_as_single(x.dtype), copy=False)
     return (np.maximum(wide, 0) + np.log1p(np.exp(-np.abs(wide)))).astype(x.dtype, copy=False)
 
 
-def _softplus_onnx(b: Any, x: str) -> str:
-    if b.dtype(x) != FLOAT64:
-        return b.op("Softplus", x)
-    return lower_function(b, lambda t: bind(relu_p, t) + log1p(exp(-absolute(t))), x)
+def _softplus_formula(m: Mathematics, x: Any) -> Any:
+    return m.maximum(x, 0.0) + log1p_formula(m, m.exp(-m.abs(x)))
 
 
 softplus_p = elementwise(
@@ -95,7 +73,7 @@ softplus_p = elementwise(
     _softplus_numpy,
     dtypes=FLOATS,
     jvp=lambda output, primals, tangents: tangents[0] * sigmoid(primals[0]),
-    onnx=_softplus_onnx,
+    onnx=native("Softplus", _softplus_formula),
     cases=[*unary_cases(), *unary_cases((-40, 40))],
 )
 

@@ -11,6 +11,7 @@ from ...stage.errors import DTypeError, ShapeError
 from ...stage.primitive import Array, Case, Primitive, Sample
 from ...stage.spec import ArraySpec, DimLike, make_spec
 from ...stage.trace import bind
+from ..gather import take
 from ..operands import cast, dtype_of, normalize_axis, operand, shape_of
 from ..structure import dim_or_int, move_axis
 

@@ -16,12 +16,12 @@ from ..arithmetic import floating, multiply, negative, where
 from ..comparison import equal, logical_and
 from ..exponential import exp_p
 from ..families import kind_of
+from ..formulas import half_as_single
 from ..operands import cast, dtype_of, normalize_axis, operand, promoted, shape_of, spec
-from ..reductions import mean
+from ..statistics import mean
 from ..reductions import sum as sum_
 from ..structure import broadcast, move_axis, reduce_sum_p
 from .embedding import one_hot_p
-from .precision import work_dtype
 from .softmax import log_softmax, log_softmax_node, log_softmax_p, sum_along
 
 
@@ -34,7 +34,7 @@ def _abstract(logits: ArraySpec, labels: ArraySpec) -> tuple[ArraySpec, ArraySpe
 
 
 def _numpy(logits: Array, labels: Array) -> tuple[Array, Array]:
-    wide = logits.astype(work_dtype(logits.dtype), copy=False)
+    wide = logits.astype(half_as_single(logits.dtype), copy=False)
     log_p = log_softmax_p.numpy(wide, axis=wide.ndim - 1)
     valid = (labels >= 0) & (labels < logits.shape[-1])
     picked = np.take_along_axis(log_p, np.where(valid, labels, 0)[..., None], axis=-1)[..., 0]
@@ -83,11 +83,10 @@ cross_entropy_p = Primitive(
     batch=_batch,
     onnx=_onnx,
     cases=[
-        Case((Sample((3, 4)), Sample((3,), "int64", (0, 4))), named=(("B", 4), ("B",))),
-        Case((Sample((2, 3, 5), domain=(-30, 30)), Sample((2, 3), "int64", (0, 5)))),
-        Case((Sample((4,)), Sample((), "int64", (0, 4)))),
-        Case((Sample((0, 4)), Sample((0,), "int64", (0, 4)))),
-        Case((Sample((3, 2)), Sample((3,), "int64", values=[-1, 1, 2])), smooth=False),
+        Case((Sample((3, 4)), Sample((3,), "int64", (0, 3))), named=(("B", 4), ("B",))),
+        Case((Sample((2, 3, 5), domain=(-30, 30)), Sample((2, 3), "int64", (0, 4)))),
+        Case((Sample((4,)), Sample((), "int64", (0, 3)))),
+        Case((Sample((0, 3)), Sample((0,), "int64", (0, 3)))),
     ],
 )
 

@@ -15,9 +15,10 @@ from ...stage.trace import bind
 from ..arithmetic import add, floating, multiply, subtract, true_divide
 from ..exponential import sqrt
 from ..families import kind_of
+from ..formulas import half_as_single
 from ..operands import broadcast_shapes, cast, dtype_of, normalize_axis, operand, promoted, shape_of
 from ..structure import broadcast, move_axis, reduce_sum_p, reshape_p, transpose_p
-from .precision import lower_function, work_dtype
+from .precision import lower_function
 
 
 def _abstract(x: ArraySpec, *affine: ArraySpec, count: int, epsilon: float) -> tuple[ArraySpec, ...]:
@@ -29,12 +30,12 @@ def _abstract(x: ArraySpec, *affine: ArraySpec, count: int, epsilon: float) -> t
             raise DTypeError(f"layer_norm: {name} is {short_name(spec.dtype)}, x is {short_name(x.dtype)}; they are promoted first")
         if broadcast_shapes(spec.shape, normalized, what="layer_norm") != normalized or spec.ndim != count:
             raise ShapeError(f"layer_norm: {name} has shape {list(spec.shape)}, the normalised axes {list(normalized)}")
-    statistics = make_spec((*x.shape[: x.ndim - count], *(1,) * count), work_dtype(x.dtype))
+    statistics = make_spec((*x.shape[: x.ndim - count], *(1,) * count), half_as_single(x.dtype))
     return make_spec(x.shape, x.dtype), statistics, statistics
 
 
 def _numpy(x: Array, *affine: Array, count: int, epsilon: float) -> tuple[Array, ...]:
-    wide = x.astype(work_dtype(x.dtype), copy=False)
+    wide = x.astype(half_as_single(x.dtype), copy=False)
     axes = tuple(range(x.ndim - count, x.ndim))
     size = int(np.prod(x.shape[x.ndim - count :]))
     mean = np.sum(wide, axis=axes, keepdims=True) / size
@@ -57,15 +58,15 @@ def _mean(x: Any, count: int) -> Any:
 def _composed(x: Any, *affine: Any, count: int, epsilon: float) -> tuple[Any, Any, Any]:
     """What the node computes, in simpler functions."""
     dtype = dtype_of(x)[0]
-    wide = cast(x, work_dtype(dtype))
+    wide = cast(x, half_as_single(dtype))
     mean = _mean(wide, count)
     centered = subtract(wide, mean)
     inverse = true_divide(1.0, sqrt(add(_mean(multiply(centered, centered), count), epsilon)))
     y = multiply(centered, inverse)
     if affine:
-        y = multiply(y, cast(affine[0], work_dtype(dtype)))
+        y = multiply(y, cast(affine[0], half_as_single(dtype)))
     if len(affine) > 1:
-        y = add(y, cast(affine[1], work_dtype(dtype)))
+        y = add(y, cast(affine[1], half_as_single(dtype)))
     return cast(y, dtype), mean, inverse
 
 
@@ -168,11 +169,11 @@ def rms_norm(x: Any, scale: Any = None, *, axis: int | tuple[int, ...] = -1, eps
     x, scale, _ = _promoted(x, scale, None)
     x, axes, back = _axes_last(x, axis, "rms_norm")
     dtype = dtype_of(x)[0]
-    wide = cast(x, work_dtype(dtype))
+    wide = cast(x, half_as_single(dtype))
     y = true_divide(wide, sqrt(add(_mean(multiply(wide, wide), len(axes)), float(epsilon))))
     if scale is not None:
         normalized = shape_of(x)[len(shape_of(x)) - len(axes) :]
-        y = multiply(y, cast(_of_shape("scale", scale, normalized), work_dtype(dtype)))
+        y = multiply(y, cast(_of_shape("scale", scale, normalized), half_as_single(dtype)))
     y = cast(y, dtype)
     return y if back is None else bind(transpose_p, y, permutation=back)
 

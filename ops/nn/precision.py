@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...stage.dtypes import FLOAT32, DType, is_float
 from ...stage.trace import trace_program
 from ..arithmetic import floating
+from ..formulas import half_as_single
 from ..operands import cast, dtype_of
-
-
-def work_dtype(dtype: DType) -> DType:
-    """The dtype to compute in: float32 for float16 and bfloat16, else the dtype itself."""
-    return FLOAT32 if is_float(dtype) and dtype.itemsize == 2 else dtype
 
 
 def in_work_dtype(function: Callable[[Any], Any], x: Any) -> Any:
     """function(x) of a floating operand (integers are converted as NumPy's float functions do), rounded once."""
     x = floating(x)
     dtype = dtype_of(x)[0]
-    return cast(function(cast(x, work_dtype(dtype))), dtype)
+    return cast(function(cast(x, half_as_single(dtype))), dtype)
 
 
 def lower_function(b: Any, function: Callable[..., Any], *names: str) -> Any:

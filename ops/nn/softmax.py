@@ -14,9 +14,9 @@ from ...stage.trace import bind
 from ..arithmetic import floating
 from ..exponential import exp_p
 from ..families import kind_of
+from ..formulas import half_as_single
 from ..operands import normalize_axis, shape_of
 from ..structure import move_axis, reduce_sum_p
-from .precision import work_dtype
 
 
 def _abstract(x: ArraySpec, *, axis: int) -> ArraySpec:
@@ -27,7 +27,7 @@ def _abstract(x: ArraySpec, *, axis: int) -> ArraySpec:
 
 def _shifted(x: Array, axis: int) -> Array:
     """x minus its maximum, in the dtype to compute in."""
-    wide = x.astype(work_dtype(x.dtype), copy=False)
+    wide = x.astype(half_as_single(x.dtype), copy=False)
     return wide - np.max(wide, axis=axis, keepdims=True, initial=-np.inf)
 
 

@@ -30,6 +30,14 @@ LEVELS = [
 ]
 
 
+def f32(values: Any) -> np.ndarray[Any, Any]:
+    return np.array(values, dtype=np.float32)
+
+
+def i64(values: Any) -> np.ndarray[Any, Any]:
+    return np.array(values, dtype=np.int64)
+
+
 def toy(name: str, abstract: Any, numpy: Any, onnx: Any = None, **rules: Any) -> Primitive:
     """A primitive that only lowering knows."""
     return Primitive(
@@ -56,10 +64,12 @@ def node(op_type: str, abstract: Any = None, **attributes: Any) -> Primitive:
 
 def program_of(primitive: Primitive, *specs: ArraySpec, **params: Any) -> Any:
     builder = ProgramBuilder()
-    return builder.build(list(builder.emit(primitive, tuple(builder.add_input(s) for s in specs), params, None)))
+    return builder.build(
+        list(builder.emit(primitive, tuple(builder.add_input(s) for s in specs), params, None))
+    )
 
 
-def session(model: Any, level: Any) -> ort.InferenceSession:
+def session(model: Any, level: Any) -> Any:
     options = ort.SessionOptions()
     options.graph_optimization_level = level
     options.log_severity_level = 4
@@ -81,7 +91,10 @@ def run(model: Any, *arrays: Any) -> list[np.ndarray]:
 def single(primitive: Primitive, *specs: ArraySpec, **options: Any) -> Any:
     program = program_of(primitive, *specs)
     return lower(
-        program, [f"x{i}" for i in range(len(specs))], [f"y{i}" for i in range(len(program.outputs))], **options
+        program,
+        [f"x{i}" for i in range(len(specs))],
+        [f"y{i}" for i in range(len(program.outputs))],
+        **options,
     )
 
 
@@ -97,8 +110,8 @@ def test_inputs_and_outputs_keep_the_names_they_are_given():
     model = lower(program, ["p.w", "unused"], names)
     assert [i.name for i in model.graph.input] == ["p.w", "unused"]
     assert [o.name for o in model.graph.output] == names
-    a = np.float32([1, 2, 3])
-    results = run(model, a, np.int64([1, 2]))
+    a = f32([1, 2, 3])
+    results = run(model, a, i64([1, 2]))
     for got, expected in zip(results, [a + a, a, a + a, np.arange(3), a], strict=True):
         np.testing.assert_array_equal(got, expected)
     assert unused.spec.shape == (2,)
@@ -112,7 +125,7 @@ def test_names_that_look_like_inner_names_do_not_collide():
     (b,) = builder.emit(node("Mul"), (a, x), {}, None)
     (c,) = builder.emit(node("Mul"), (b, constant(np.float32(2))), {}, None)
     model = lower(builder.build([c]), ["v1", "v2"], ["v3"])
-    np.testing.assert_array_equal(run(model, np.float32([1, 2, 3]), np.float32([4, 5, 6]))[0], [10, 28, 54])
+    np.testing.assert_array_equal(run(model, f32([1, 2, 3]), f32([4, 5, 6]))[0], [10, 28, 54])
 
 
 def test_nodes_are_named_after_the_users_lines():
@@ -124,7 +137,12 @@ def test_nodes_are_named_after_the_users_lines():
     (c,) = builder.emit(node("Mul"), (b, b), {}, Source("/some/where/train.py", 42))
     (d,) = builder.emit(node("Mul"), (c, b), {}, None)
     model = lower(builder.build([d]), ["x"], ["y"])
-    assert [n.name for n in model.graph.node] == ["layer1/add@train.py:41", "layer1/add@train.py:41_2", "mul@train.py:42", "mul"]
+    assert [n.name for n in model.graph.node] == [
+        "layer1/add@train.py:41",
+        "layer1/add@train.py:41_2",
+        "mul@train.py:42",
+        "mul",
+    ]
 
 
 def test_duplicate_and_empty_names_are_refused():
@@ -172,7 +190,11 @@ print(hashlib.sha256(model.SerializeToString()).hexdigest())
 def test_bytes_are_the_same_in_every_process():
     digests = {
         subprocess.run(
-            [sys.executable, "-c", BYTES], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}
+            [sys.executable, "-c", BYTES],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"PYTHONHASHSEED": seed},
         ).stdout
         for seed in ("1", "2")
     }
@@ -209,10 +231,17 @@ def test_equal_constants_are_one_initializer():
 
 
 def test_an_op_of_a_later_opset_raises_the_opset():
-    gelu = toy("swish", lambda x: x, None, lambda b, x: b.op("RMSNormalization", x, b.const(np.ones(4, np.float32)), axis=-1))
+    gelu = toy(
+        "swish",
+        lambda x: x,
+        None,
+        lambda b, x: b.op("RMSNormalization", x, b.const(np.ones(4, np.float32)), axis=-1),
+    )
     model = single(gelu, ArraySpec((2, 4), "f32"))
     assert model.opset_import[0].version == 23
-    with pytest.raises(UnsupportedError, match="RMSNormalization exists from opset 23 on; the opset asked for is 18"):
+    with pytest.raises(
+        UnsupportedError, match="RMSNormalization exists from opset 23 on; the opset asked for is 18"
+    ):
         single(gelu, ArraySpec((2, 4), "f32"), opset=18)
 
 
@@ -223,12 +252,14 @@ def test_opset_and_target_are_checked():
         single(node("Neg"), spec, opset=20)
     with pytest.raises(UnsupportedError, match="target 'tflite' is unknown"):
         single(node("Neg"), spec, target="tflite")
-    contrib = toy("quick", lambda x: x, None, lambda b, x: b.op("QuickGelu", x, domain="com.microsoft", alpha=1.0))
+    contrib = toy(
+        "quick", lambda x: x, None, lambda b, x: b.op("QuickGelu", x, domain="com.microsoft", alpha=1.0)
+    )
     with pytest.raises(UnsupportedError, match="QuickGelu is an op of ONNX Runtime alone"):
         single(contrib, spec)
     model = single(contrib, spec, target="onnxruntime")
     assert {o.domain: o.version for o in model.opset_import} == {"": 21, "com.microsoft": 1}
-    (result,) = [session(model, LEVELS[0]).run(None, {"x0": np.float32([0, 1])})]
+    (result,) = [session(model, LEVELS[0]).run(None, {"x0": f32([0, 1])})]
     np.testing.assert_allclose(result[0], [0, 1 / (1 + np.exp(-1))], rtol=1e-6)
 
 
@@ -263,7 +294,9 @@ def test_what_cannot_be_lowered_names_primitive_dtype_and_line():
     builder = ProgramBuilder()
     x = builder.add_input(ArraySpec((3,), "f64"))
     (y,) = builder.emit(node("Erf"), (x,), {}, Source("train.py", 7))
-    with pytest.raises(UnsupportedError, match=r"erf: ONNX Runtime has no kernel for Erf on f64(.|\n)*train\.py:7"):
+    with pytest.raises(
+        UnsupportedError, match=r"erf: ONNX Runtime has no kernel for Erf on f64(.|\n)*train\.py:7"
+    ):
         lower(builder.build([y]), ["x"], ["y"])
 
 
@@ -287,14 +320,18 @@ def run_any(model: Any, *arrays: np.ndarray) -> np.ndarray:
     for value, array in zip(model.graph.input, arrays, strict=True):
         if array.dtype == bfloat16():
             wide = f"{value.name}_wide"
-            result.graph.node.insert(0, onnx.helper.make_node("Cast", [wide], [value.name], to=onnx.TensorProto.BFLOAT16))
+            result.graph.node.insert(
+                0, onnx.helper.make_node("Cast", [wide], [value.name], to=onnx.TensorProto.BFLOAT16)
+            )
             for i in result.graph.input:
                 if i.name == value.name:
                     i.name, i.type.tensor_type.elem_type = wide, onnx.TensorProto.FLOAT
     output = result.graph.output[0]
     half = output.type.tensor_type.elem_type == onnx.TensorProto.BFLOAT16
     if half:
-        result.graph.node.append(onnx.helper.make_node("Cast", [output.name], ["wide"], to=onnx.TensorProto.FLOAT))
+        result.graph.node.append(
+            onnx.helper.make_node("Cast", [output.name], ["wide"], to=onnx.TensorProto.FLOAT)
+        )
         output.name, output.type.tensor_type.elem_type = "wide", onnx.TensorProto.FLOAT
     feeds = [a.astype(np.float32) if a.dtype == bfloat16() else a for a in arrays]
     (array,) = run(result, *feeds)
@@ -308,7 +345,9 @@ def test_ring_ops_on_every_dtype(op: str, name: str):
     x, y = sample(dtype, 0), sample(dtype, 1)
     function = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "MatMul": np.matmul}[op]
     with np.errstate(all="ignore"):
-        expected = function(x, y) if dtype != bfloat16() else function(x.astype("f4"), y.astype("f4")).astype(dtype)
+        expected = (
+            function(x, y) if dtype != bfloat16() else function(x.astype("f4"), y.astype("f4")).astype(dtype)
+        )
     got = run_any(single(node(op), ArraySpec((4, 4), dtype), ArraySpec((4, 4), dtype)), x, y)
     assert got.dtype == dtype
     if dtype.kind in "iu":
@@ -360,7 +399,9 @@ def test_unsigned_64_bits_only_where_the_sign_does_not_matter():
 def test_an_output_dtype_said_by_an_attribute(name: str):
     dtype = as_dtype(name)
     spec = make_spec((2, 2), dtype)
-    eye = toy("eye", lambda: spec, None, lambda b: b.op("EyeLike", b.const(np.zeros((2, 2), "f4")), dtype=dtype))
+    eye = toy(
+        "eye", lambda: spec, None, lambda b: b.op("EyeLike", b.const(np.zeros((2, 2), "f4")), dtype=dtype)
+    )
     np.testing.assert_array_equal(run_any(single(eye)), np.eye(2).astype(dtype))
     fill = np.array([1], dtype=dtype)
     full = toy("full", lambda: spec, None, lambda b: b.op("ConstantOfShape", b.shape((2, 2)), value=fill))
@@ -380,8 +421,10 @@ def test_casts_are_not_folded_together():
     def rule(b: Builder, x: str) -> str:
         return b.cast(b.cast(x, np.dtype(np.int32)), np.dtype(bool))
 
-    model = single(toy("truncated", lambda x: make_spec(x.shape, np.dtype(bool)), None, rule), ArraySpec((5,), "f32"))
-    np.testing.assert_array_equal(run(model, np.float32([-0.2, -0.1, 0, 0.1, 0.2]))[0], [False] * 5)
+    model = single(
+        toy("truncated", lambda x: make_spec(x.shape, np.dtype(bool)), None, rule), ArraySpec((5,), "f32")
+    )
+    np.testing.assert_array_equal(run(model, f32([-0.2, -0.1, 0, 0.1, 0.2]))[0], [False] * 5)
 
 
 # what ONNX Runtime's optimiser gets wrong
@@ -399,18 +442,33 @@ def scaled(kind: str) -> Any:
         if kind == "before":
             return b.op("MatMul", b.op("Mul", x, c), w)
         if kind == "through transposes":
-            return b.op("MatMul", x, b.op("Transpose", b.op("Transpose", b.op("Mul", w, c), perm=[1, 0]), perm=[1, 0]))
+            return b.op(
+                "MatMul", x, b.op("Transpose", b.op("Transpose", b.op("Mul", w, c), perm=[1, 0]), perm=[1, 0])
+            )
         if kind == "folded":
             return b.op("Mul", b.op("MatMul", x, w), b.op("Sqrt", b.const(0.3)))
         if kind == "product of two":
             half = float(np.float32(0.3))
             return b.op("Mul", b.op("Mul", b.op("MatMul", x, w), b.const(half)), b.const(half))
-        return b.op("MatMul", b.op("Mul", x, b.const(float(np.float32(0.3)))), b.op("Mul", w, b.const(float(np.float32(0.7)))))
+        return b.op(
+            "MatMul",
+            b.op("Mul", x, b.const(float(np.float32(0.3)))),
+            b.op("Mul", w, b.const(float(np.float32(0.7)))),
+        )
 
     return toy("scaled", lambda x, w: make_spec((x.shape[0], w.shape[1]), x.dtype), None, rule)
 
 
-KINDS = ["after", "after, swapped", "divided", "before", "through transposes", "folded", "product of two", "on both sides"]
+KINDS = [
+    "after",
+    "after, swapped",
+    "divided",
+    "before",
+    "through transposes",
+    "folded",
+    "product of two",
+    "on both sides",
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -433,7 +491,11 @@ def test_scalar_factors_of_float64_matmuls_stay_exact(kind: str):
 
 def test_a_factor_that_float32_holds_costs_nothing():
     rule = lambda b, x, w: b.op("Mul", b.op("MatMul", x, w), b.const(0.25))
-    model = single(toy("quarter", lambda x, w: make_spec((5, 3), x.dtype), None, rule), ArraySpec((5, 4), "f64"), ArraySpec((4, 3), "f64"))
+    model = single(
+        toy("quarter", lambda x, w: make_spec((5, 3), x.dtype), None, rule),
+        ArraySpec((5, 4), "f64"),
+        ArraySpec((4, 3), "f64"),
+    )
     assert [n.op_type for n in model.graph.node] == ["MatMul", "Mul"]
 
 
@@ -443,7 +505,9 @@ def test_float64_normalisation_keeps_its_epsilon():
         centred = b.op("Sub", x, b.op("ReduceMean", x, axis))
         variance = b.op("ReduceMean", b.op("Pow", centred, b.const(2.0)), axis)
         deviation = b.op("Sqrt", b.op("Add", variance, b.const(1e-5)))
-        return b.op("Add", b.op("Mul", b.op("Div", centred, deviation), b.const(np.full(4, 1.5))), b.const(np.ones(4)))
+        return b.op(
+            "Add", b.op("Mul", b.op("Div", centred, deviation), b.const(np.full(4, 1.5))), b.const(np.ones(4))
+        )
 
     x = np.random.default_rng(0).normal(size=(5, 4)) * 1e-3
     centred = x - x.mean(-1, keepdims=True)
@@ -464,9 +528,59 @@ def test_relu_then_clip_loads(name: str):
     np.testing.assert_array_equal(got, np.clip(np.maximum(x, 0), 1, 3))
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted"), [((1, 2), (0, 2)), ((2,), (0, 2)), ((3, 1, 1), (0, 2)), ((), (0,))]
+)
+@pytest.mark.parametrize("name", ["bf16", "f16", "f32", "i8"])
+def test_expanding_to_nothing(name: str, given: tuple[int, ...], wanted: tuple[int, ...]):
+    dtype = as_dtype(name)
+    shape = np.broadcast_shapes(given, wanted)
+    expand = toy(
+        "e", lambda x: make_spec(shape, dtype), None, lambda b, x: b.op("Expand", x, b.shape(wanted))
+    )
+    builder = ProgramBuilder()
+    (y,) = builder.emit(expand, (builder.add_input(ArraySpec(given, dtype)),), {}, None)
+    (z,) = builder.emit(node("Neg"), (y,), {}, None)
+    got = run_any(lower(builder.build([z]), ["x"], ["z"]), np.ones(given, dtype))
+    assert got.shape == shape and got.dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (("B", 1, 2, 3), (4, 3, 2)),
+        ((4, 2, 3), ("B", 1, 3, 2)),
+        (("B", 2, 3), (1, 3, 2)),
+        (("B", 2, 3), (3, 2)),
+    ],
+)
+def test_matmuls_of_empty_batches(left: Any, right: Any):
+    matmul = node(
+        "MatMul", lambda x, y: ArraySpec((*(["B", 4] if 4 in left + right else ["B"]), 2, 2), x.dtype)
+    )
+    model = single(matmul, ArraySpec(left, "f64"), ArraySpec(right, "f64"))
+    for size in (0, 1, 3):
+        x, y = (
+            np.random.default_rng(0).normal(size=[size if d == "B" else d for d in shape])
+            for shape in (left, right)
+        )
+        np.testing.assert_allclose(run(model, x, y)[0], x @ y, rtol=1e-12)
+
+
 # symbolic dims
 
-EXPRESSIONS = ["B", "2*B + 1", "B*C", "B // 2", "(B - 5) // 3", "(B - 5) % 3", "C - B", "max(B, C, 3)", "min(B, C)", "(B + 3) // (C + 1) * 7 - B*B"]
+EXPRESSIONS = [
+    "B",
+    "2*B + 1",
+    "B*C",
+    "B // 2",
+    "(B - 5) // 3",
+    "(B - 5) % 3",
+    "C - B",
+    "max(B, C, 3)",
+    "min(B, C)",
+    "(B + 3) // (C + 1) * 7 - B*B",
+]
 
 
 @pytest.mark.parametrize("text", EXPRESSIONS)
@@ -485,7 +599,12 @@ def test_dims_are_computed_as_python_would(text: str):
 
 def test_a_dim_is_lowered_once():
     def rule(b: Builder, x: str) -> tuple[str, ...]:
-        return (b.shape((as_dim("B"), 3, as_dim("2*B"), 4, 5)), b.shape((as_dim("2*B"),)), b.dim(as_dim("2*B")), b.dim(7))
+        return (
+            b.shape((as_dim("B"), 3, as_dim("2*B"), 4, 5)),
+            b.shape((as_dim("2*B"),)),
+            b.dim(as_dim("2*B")),
+            b.dim(7),
+        )
 
     int64 = np.dtype(np.int64)
     specs = tuple(make_spec(s, int64) for s in ((5,), (1,), (), ()))
@@ -498,7 +617,10 @@ def test_a_dim_is_lowered_once():
 
 def test_a_name_that_no_input_gives():
     with pytest.raises(ShapeError, match="dim 'C' stands alone in no input"):
-        single(toy("size", lambda x: make_spec((), np.dtype("i8")), None, lambda b, x: b.dim(as_dim("C + 1"))), ArraySpec(("B",), "f32"))
+        single(
+            toy("size", lambda x: make_spec((), np.dtype("i8")), None, lambda b, x: b.dim(as_dim("C + 1"))),
+            ArraySpec(("B",), "f32"),
+        )
 
 
 def fails(model: Any, feeds: dict[str, np.ndarray]) -> list[str]:
@@ -520,7 +642,7 @@ def test_sizes_that_disagree_fail_in_plain_onnxruntime(kind: str):
     (z,) = builder.emit(node("Mul", lambda a, b: make_spec((1, *a.shape), a.dtype)), (x, y), {}, None)
     if kind == "scalar result":
         (z,) = builder.emit(node("ReduceSum", lambda a: make_spec((), a.dtype), keepdims=0), (z,), {}, None)
-    outputs = {"unused": [x], "constant result": [constant(np.float32([1, 2]))]}.get(kind, [z])
+    outputs = {"unused": [x], "constant result": [constant(f32([1, 2]))]}.get(kind, [z])
     model = lower(builder.build(outputs), ["x", "y"], ["z"])
     onnx.checker.check_model(model, full_check=True)
     for a, b in ((1, 4), (4, 1), (0, 1), (1, 0)):
@@ -538,7 +660,10 @@ def test_an_input_of_a_computed_size_is_guarded():
     (z,) = builder.emit(node("Neg"), (y,), {}, None)
     model = lower(builder.build([z, x]), ["x", "y"], ["z", "w"])
     for size in (0, 6, 8):
-        assert all("axis 0 of y must have size 2*B + 1" in m for m in fails(model, {"x": np.ones(3, "f4"), "y": np.ones(size, "f4")}))
+        assert all(
+            "axis 0 of y must have size 2*B + 1" in m
+            for m in fails(model, {"x": np.ones(3, "f4"), "y": np.ones(size, "f4")})
+        )
     np.testing.assert_array_equal(run(model, np.ones(3, "f4"), np.ones(7, "f4"))[0], -np.ones(7))
 
 
@@ -559,12 +684,18 @@ def test_a_primitive_without_onnx_rule_is_decomposed():
     (y,) = builder.emit(cube, (x,), {}, line)
     (z,) = builder.emit(cube, (y,), {}, line)
     model = lower(builder.build([z]), ["x"], ["z"])
-    assert [n.name for n in model.graph.node] == ["cube@train.py:3", *[f"cube@train.py:3_{i}" for i in (2, 3, 4)]]
-    np.testing.assert_array_equal(run(model, np.float32([1, 2, -1]))[0], [1, 512, -1])
+    assert [n.name for n in model.graph.node] == [
+        "cube@train.py:3",
+        *[f"cube@train.py:3_{i}" for i in (2, 3, 4)],
+    ]
+    np.testing.assert_array_equal(run(model, f32([1, 2, -1]))[0], [1, 512, -1])
 
 
 def test_if_with_branches_that_capture():
-    add, mul = program_of(node("Add"), ArraySpec(("B",), "f32"), ArraySpec((), "f32")), program_of(node("Mul"), ArraySpec(("B",), "f32"), ArraySpec((), "f32"))
+    add, mul = (
+        program_of(node("Add"), ArraySpec(("B",), "f32"), ArraySpec((), "f32")),
+        program_of(node("Mul"), ArraySpec(("B",), "f32"), ArraySpec((), "f32")),
+    )
     builder = ProgramBuilder()
     same = builder.build([builder.add_input(ArraySpec(("B",), "f32"))])
 
@@ -576,7 +707,7 @@ def test_if_with_branches_that_capture():
 
     choose = toy("choose", lambda f, x: (x, x), None, rule)
     model = single(choose, ArraySpec((), "bool"), ArraySpec(("B",), "f32"))
-    x = np.float32([1, 2, 5])
+    x = f32([1, 2, 5])
     for flag in (True, False):
         first, second = run(model, np.array(flag), x)
         np.testing.assert_array_equal(first, x + 2 if flag else x * 2)
@@ -586,7 +717,12 @@ def test_if_with_branches_that_capture():
 def test_loop_with_formal_inputs_and_sizes_of_the_outer_program():
     int64 = np.dtype(np.int64)
     add = node("Add")
-    sized = toy("plus_size", lambda x: x, None, lambda b, x: b.op("Add", x, b.cast(b.dim(as_dim("3*B")), x.dtype if False else b.dtype(x))))
+    sized = toy(
+        "plus_size",
+        lambda x: x,
+        None,
+        lambda b, x: b.op("Add", x, b.cast(b.dim(as_dim("3*B")), x.dtype if False else b.dtype(x))),
+    )
     builder = ProgramBuilder()
     carry = builder.add_input(ArraySpec(("B",), "f32"))
     outer = builder.add_input(ArraySpec(("B",), "f32"))
@@ -608,7 +744,7 @@ def test_loop_with_formal_inputs_and_sizes_of_the_outer_program():
 
     loop = toy("loop", lambda x, y: (x, make_spec((3, *x.shape), x.dtype)), None, rule)
     model = single(loop, ArraySpec(("B",), "f32"), ArraySpec(("B",), "f32"))
-    x, y = np.float32([1, 2]), np.float32([10, 20])
+    x, y = f32([1, 2]), f32([10, 20])
     final, stacked = run(model, x, y)
     np.testing.assert_array_equal(final, x + 3 * y + 18)
     np.testing.assert_array_equal(stacked, [x + k * y + 6 * k for k in (1, 2, 3)])
@@ -652,7 +788,9 @@ def test_integer_reductions_wrap_exactly(name: str, op: str, axes: tuple[int, ..
     x = np.random.default_rng(0).integers(info.min, info.max, size=(3, 5, 4), dtype=dtype, endpoint=True)
     for keepdims in (0, 1):
         rule = lambda b, x, k=keepdims: b.op(op, x, b.const(list(axes)), keepdims=k)
-        expected = getattr(x, "sum" if op == "ReduceSum" else "prod")(axis=axes, keepdims=bool(keepdims), dtype=dtype)
+        expected = getattr(x, "sum" if op == "ReduceSum" else "prod")(
+            axis=axes, keepdims=bool(keepdims), dtype=dtype
+        )
         spec = ArraySpec([middle if n == 5 else n for n in expected.shape], dtype)
         model = single(toy("r", lambda x, s=spec: s, None, rule), ArraySpec((3, middle, 4), dtype))
         np.testing.assert_array_equal(run(model, x)[0], expected)
@@ -661,7 +799,9 @@ def test_integer_reductions_wrap_exactly(name: str, op: str, axes: tuple[int, ..
 @pytest.mark.parametrize("op", ["ReduceSum", "ReduceProd"])
 def test_integer_reductions_of_nothing(op: str):
     for size in (0, "N"):
-        reduce = toy("r", lambda x: make_spec((3,), x.dtype), None, lambda b, x: b.op(op, x, b.const([1]), keepdims=0))
+        reduce = toy(
+            "r", lambda x: make_spec((3,), x.dtype), None, lambda b, x: b.op(op, x, b.const([1]), keepdims=0)
+        )
         (got,) = run(single(reduce, ArraySpec((3, size), "i64")), np.zeros((3, 0), np.int64))
         np.testing.assert_array_equal(got, [op == "ReduceProd"] * 3)
 
@@ -669,7 +809,10 @@ def test_integer_reductions_of_nothing(op: str):
 @pytest.mark.parametrize("name", ["i32", "i64", "u64", "i8"])
 def test_integer_powers_wrap_exactly(name: str):
     dtype = as_dtype(name)
-    x, y = np.arange(7).astype(dtype)[:, None] - dtype.type(0 if dtype.kind == "u" else 3), np.arange(0, 70, 3).astype(dtype)
+    x, y = (
+        np.arange(7).astype(dtype)[:, None] - dtype.type(0 if dtype.kind == "u" else 3),
+        np.arange(0, 70, 3).astype(dtype),
+    )
     power = toy("p", lambda x, y: make_spec((7, 24), x.dtype), None, lambda b, x, y: b.op("Pow", x, y))
     (got,) = run(single(power, ArraySpec((7, 1), dtype), ArraySpec((24,), dtype)), x, y)
     np.testing.assert_array_equal(got, x**y)
@@ -681,7 +824,8 @@ def test_integer_powers_wrap_exactly(name: str):
 @pytest.mark.parametrize("op", ["ScatterElements", "ScatterND"])
 @pytest.mark.parametrize(
     ("name", "reduction"),
-    [(n, r) for n in ("f16", "bf16", "f32", "f64", "i32", "i64", "u8") for r in ("none", "add", "max")] + [("bool", "none"), ("bool", "max")],
+    [(n, r) for n in ("f16", "bf16", "f32", "f64", "i32", "i64", "u8") for r in ("none", "add", "max")]
+    + [("bool", "none"), ("bool", "max")],
 )
 def test_scatters_on_every_dtype(op: str, name: str, reduction: str):
     dtype = as_dtype(name)
@@ -695,7 +839,9 @@ def test_scatters_on_every_dtype(op: str, name: str, reduction: str):
         return b.op(op, x, i, u, reduction=reduction)
 
     expected = x.astype("f8")
-    function = {"none": lambda a, i, v: a.__setitem__(i, v), "add": np.add.at, "max": np.maximum.at}[reduction]
+    function = {"none": lambda a, i, v: a.__setitem__(i, v), "add": np.add.at, "max": np.maximum.at}[
+        reduction
+    ]
     function(expected, where, updates.astype("f8"))
     scatter = toy("s", lambda x, u: x, None, rule)
     got = run_any(single(scatter, ArraySpec((4,), dtype), ArraySpec((3,), dtype)), x, updates)

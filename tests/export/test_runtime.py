@@ -23,6 +23,14 @@ from onstage.stage.errors import OnstageError, ProviderError
 SPEC = ons.ArraySpec
 
 
+def f32(values: Any) -> np.ndarray[Any, Any]:
+    return np.array(values, dtype=np.float32)
+
+
+def f64(values: Any) -> np.ndarray[Any, Any]:
+    return np.array(values, dtype=np.float64)
+
+
 @pytest.fixture
 def backend() -> OnnxBackend:
     return OnnxBackend()
@@ -95,9 +103,12 @@ def test_zero_sizes_scalars_no_inputs_and_constants(backend: OnnxBackend):
 
 def test_bfloat16_in_and_out(backend: OnnxBackend):
     dtype = bfloat16()
-    program = ons.stage(lambda x, y: (x * y, x.astype("f4"), y.astype(dtype)), specs=(SPEC(("B", 3), dtype), SPEC((3,), "f32")))
+    program = ons.stage(
+        lambda x, y: (x * y, x.astype("f4"), y.astype(dtype)),
+        specs=(SPEC(("B", 3), dtype), SPEC((3,), "f32")),
+    )
     x = np.arange(6).reshape(2, 3).astype(dtype)
-    y = np.float32([1.5, 2.0, 1 / 3])
+    y = f32([1.5, 2.0, 1 / 3])
     for value in (x, x[::-1], x[:0], np.asfortranarray(x)):
         product, wide, half = run(backend, program, value, y)
         assert product.dtype == np.float32 and wide.dtype == np.float32 and half.dtype == dtype
@@ -111,7 +122,9 @@ def test_bfloat16_in_and_out(backend: OnnxBackend):
 
 
 def test_threads_calling_one_program_while_earlier_results_are_held(backend: OnnxBackend):
-    program = ons.stage(lambda x, w: np.tanh(x @ w).sum(axis=1), specs=(SPEC(("B", 16), "f64"), SPEC((16, 16), "f64")))
+    program = ons.stage(
+        lambda x, w: np.tanh(x @ w).sum(axis=1), specs=(SPEC(("B", 16), "f64"), SPEC((16, 16), "f64"))
+    )
     w = np.random.default_rng(0).normal(size=(16, 16))
     failures: list[str] = []
 
@@ -191,21 +204,30 @@ def test_an_optimizer_failure_is_reported_and_survived(monkeypatch: pytest.Monke
         "g",
         [helper.make_tensor_value_info("x", double, [3])],
         [helper.make_tensor_value_info("y", double, [3])],
-        [onnx.numpy_helper.from_array(np.float64(0.5), "lo"), onnx.numpy_helper.from_array(np.float64(1), "hi")],
+        [
+            onnx.numpy_helper.from_array(np.array(0.5), "lo"),
+            onnx.numpy_helper.from_array(np.array(1.0), "hi"),
+        ],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10
+    ).SerializeToString()
     with pytest.warns(OptimizerWarning, match="failed at level 'all' and the model runs at 'none'"):
         session = make_session(model, Options(provider="cpu"), level="all")
-    np.testing.assert_array_equal(session.run(None, {"x": np.float64([-1, 0.7, 3])})[0], [0.5, 0.7, 1])
+    np.testing.assert_array_equal(session.run(None, {"x": f64([-1, 0.7, 3])})[0], [0.5, 0.7, 1])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         make_session(model, Options(provider="cpu"), level="none")
 
 
-def test_a_model_that_is_wrong_is_not_tried_again(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
+def test_a_model_that_is_wrong_is_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
     made: list[str] = []
     original = session_module._session_options
-    monkeypatch.setattr(session_module, "_session_options", lambda level, *rest: made.append(level) or original(level, *rest))
+    monkeypatch.setattr(
+        session_module, "_session_options", lambda level, *rest: made.append(level) or original(level, *rest)
+    )
     with pytest.raises(OnstageError, match="cannot load the model"):
         make_session(b"no model", Options(provider="cpu"), level="all")
     assert made == ["all"]
@@ -233,7 +255,10 @@ def test_a_profile_names_operators_and_lines(backend: OnnxBackend):
     profile = backend.profile(program, [np.ones((64, 64)), np.ones((64, 64))])
     assert {row.name for row in profile.by_operator} == {"MatMul", "Tanh", "Add"}
     assert sum(row.share for row in profile.by_operator) == pytest.approx(1)
-    assert any(row.name.startswith("test_runtime.py:") and row.name.endswith(" layer1/tanh") for row in profile.by_line)
+    assert any(
+        row.name.startswith("test_runtime.py:") and row.name.endswith(" layer1/tanh")
+        for row in profile.by_line
+    )
     assert "Tanh" in str(profile) and "us in kernels on CPUExecutionProvider" in str(profile)
 
 
@@ -253,7 +278,10 @@ def test_cuda_asked_for_in_vain(backend: OnnxBackend):
     if cuda_problem(0) is None:
         pytest.skip("this machine has CUDA")
     program = ons.stage(lambda x: x + 1, specs=(SPEC((3,), "f32"),))
-    with config(provider="cuda"), pytest.raises(ProviderError, match="CUDA device 0 was asked for and cannot be used: "):
+    with (
+        config(provider="cuda"),
+        pytest.raises(ProviderError, match="CUDA device 0 was asked for and cannot be used: "),
+    ):
         run(backend, program, np.zeros(3, "f4"))
     with config(provider="cuda", fallback=True):
         np.testing.assert_array_equal(run(backend, program, np.zeros(3, "f4"))[0], [1, 1, 1])
@@ -311,7 +339,15 @@ def test_options_of_a_block_are_the_threads_own():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("provider", "tpu"), ("threads", 0), ("threads", True), ("device", -1), ("optimization", "O3"), ("fallback", 1), ("sessions", 0)],
+    [
+        ("provider", "tpu"),
+        ("threads", 0),
+        ("threads", True),
+        ("device", -1),
+        ("optimization", "O3"),
+        ("fallback", 1),
+        ("sessions", 0),
+    ],
 )
 def test_wrong_options_are_named(name: str, value: Any):
     with pytest.raises(ConfigError, match=f"ons.config: {name} is "):
@@ -324,8 +360,20 @@ def test_wrong_options_are_named(name: str, value: Any):
 
 def test_options_from_the_environment():
     assert read_environment({}) == Options()
-    environment = {"ONSTAGE_PROVIDER": "cpu", "ONSTAGE_THREADS": "2", "ONSTAGE_FALLBACK": "yes", "ONSTAGE_CACHE_DIR": "/tmp/x", "ONSTAGE_DEVICE": ""}
-    assert read_environment(environment) == Options(provider="cpu", threads=2, fallback=True, cache_dir="/tmp/x")
-    for variable, text in (("ONSTAGE_THREADS", "many"), ("ONSTAGE_PROVIDER", "tpu"), ("ONSTAGE_FALLBACK", "maybe")):
+    environment = {
+        "ONSTAGE_PROVIDER": "cpu",
+        "ONSTAGE_THREADS": "2",
+        "ONSTAGE_FALLBACK": "yes",
+        "ONSTAGE_CACHE_DIR": "/tmp/x",
+        "ONSTAGE_DEVICE": "",
+    }
+    assert read_environment(environment) == Options(
+        provider="cpu", threads=2, fallback=True, cache_dir="/tmp/x"
+    )
+    for variable, text in (
+        ("ONSTAGE_THREADS", "many"),
+        ("ONSTAGE_PROVIDER", "tpu"),
+        ("ONSTAGE_FALLBACK", "maybe"),
+    ):
         with pytest.raises(ConfigError, match=f"{variable}='{text}' is wrong"):
             read_environment({variable: text})

@@ -1,0 +1,235 @@
+"""One equation in other precisions: the arithmetic under the error estimates of verification."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from ...stage.dtypes import FLOAT32, FLOAT64, DType, is_float
+from ...stage.errors import OnstageError
+from ...stage.interpreter import evaluate_equation
+from ...stage.primitive import Array, has_dims
+from ...stage.program import Atom, Const, Equation, Program, ProgramBuilder, constant, substitute_params, substitute_spec
+from ...stage.spec import ArraySpec, make_spec
+
+Sizes = Mapping[str, int] | None
+
+# float64 values of a perturbed run are kept to this many bits, so that what is exact can be told from what was rounded.
+_GRID_BITS: Final = 46
+_MANTISSA: Final = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
+_TAPE_LENGTH: Final = 1 << 15
+
+
+class FloatInfo(NamedTuple):
+    """Unit roundoff, smallest normal and largest value of a dtype; `noise` is the unit roundoff of perturbed runs."""
+
+    roundoff: float
+    smallest: float
+    largest: float
+    noise: float
+
+
+@functools.cache
+def float_info(dtype: DType) -> FloatInfo:
+    """Of a floating dtype."""
+    bits = _MANTISSA[dtype.name]
+    exponent = {"float16": 5, "bfloat16": 8, "float32": 8, "float64": 11}[dtype.name]
+    top = 1 << (exponent - 1)
+    largest = math.ldexp(2.0 - math.ldexp(1.0, 1 - bits), top - 1)
+    return FloatInfo(2.0**-bits, math.ldexp(1.0, 2 - top), largest, 2.0 ** -min(bits, _GRID_BITS))
+
+
+def widen(array: Array) -> Array:
+    """Floating arrays as float64; others as they are."""
+    return array.astype(FLOAT64) if is_float(array.dtype) and array.dtype != FLOAT64 else array
+
+
+def narrow(array: Array, dtype: DType) -> Array:
+    """A float64 array as `dtype`; overflow gives infinities."""
+    with np.errstate(all="ignore"):
+        return array.astype(dtype, copy=False)
+
+
+def is_exact(eqn: Equation) -> bool:
+    """Whether IEEE arithmetic fixes the bits of the result: data movement, + - * / and sqrt."""
+    exact = eqn.primitive.exact
+    return bool(exact(*[a.spec for a in eqn.inputs], **eqn.params)) if callable(exact) else exact is True
+
+
+def is_decision(eqn: Equation) -> bool:
+    """Whether the result jumps: what verification takes from arrays in their own dtype."""
+    return eqn.primitive.shadow == "decision" or not any(is_float(v.spec.dtype) for v in eqn.outputs)
+
+
+# Equations in other dtypes -----------------------------------------------------------------------------------------------------
+
+
+class Retyped:
+    """Runs equations with every floating dtype in them replaced by another one."""
+
+    def __init__(self, dtype: DType) -> None:
+        self.dtype = dtype
+        self._params: dict[Equation, dict[str, Any]] = {}
+        self._programs: dict[Program, Program] = {}
+        # Primitives whose rules do not take the other dtype: they have no shadow.
+        self.refused: set[str] = set()
+
+    def evaluate(self, eqn: Equation, inputs: Sequence[Array], sizes: Sizes) -> list[Array] | None:
+        """The outputs in the other dtype, None where the NumPy rule does not take it. Inputs are in the other dtype already."""
+        primitive = eqn.primitive
+        if callable(primitive.shadow):
+            result = primitive.shadow(*inputs, **self._params_at(eqn, sizes))
+            return [np.asarray(x) for x in (result if isinstance(result, tuple | list) else (result,))]
+        try:
+            with np.errstate(all="ignore"):
+                result = primitive.numpy(*inputs, **self._params_at(eqn, sizes))
+        except (OnstageError, TypeError, ValueError):
+            self.refused.add(primitive.name)
+            return None
+        outputs = [np.asarray(x) for x in (result if isinstance(result, tuple | list) else (result,))]
+        fits = len(outputs) == len(eqn.outputs) and all(
+            x.ndim == v.spec.ndim and x.dtype == (self.dtype if is_float(v.spec.dtype) else v.spec.dtype)
+            for x, v in zip(outputs, eqn.outputs, strict=True)
+        )
+        if not fits:
+            self.refused.add(primitive.name)
+        return outputs if fits else None
+
+    def _params_at(self, eqn: Equation, sizes: Sizes) -> Mapping[str, Any]:
+        params = eqn.params
+        if not params:
+            return params
+        if sizes and any(has_dims(p) for p in params.values()):
+            return {k: self._value(v) for k, v in substitute_params(params, sizes).items()}
+        known = self._params.get(eqn)
+        if known is None:
+            known = self._params[eqn] = {k: self._value(v) for k, v in params.items()}
+        return known
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, np.dtype):
+            return self.dtype if is_float(value) else value
+        if isinstance(value, tuple):
+            return tuple(self._value(v) for v in value)
+        if isinstance(value, Program):
+            return self._program(value)
+        return value
+
+    def _spec(self, spec: ArraySpec) -> ArraySpec:
+        return make_spec(spec.shape, self.dtype, spec.weak) if is_float(spec.dtype) else spec
+
+    def _program(self, program: Program) -> Program:
+        known = self._programs.get(program)
+        if known is not None:
+            return known
+        builder = ProgramBuilder()
+        env: dict[Atom, Atom] = {v: builder.add_input(self._spec(v.spec)) for v in program.inputs}
+
+        def atom(a: Atom) -> Atom:
+            if a not in env and isinstance(a, Const):
+                env[a] = constant(a.value.astype(self.dtype), self._spec(a.spec)) if is_float(a.spec.dtype) else a
+            return env[a]
+
+        for eqn in program.equations:
+            params = {k: self._value(v) for k, v in eqn.params.items()}
+            outputs = builder.emit(eqn.primitive, tuple(atom(a) for a in eqn.inputs), params, eqn.source)
+            env.update(zip(eqn.outputs, outputs, strict=True))
+        result = builder.build([atom(a) for a in program.outputs], program.name)
+        self._programs[program] = result
+        return result
+
+
+class Precisions:
+    """Equations in float64 and in float32, with what is remembered of them between calls."""
+
+    def __init__(self) -> None:
+        self.high = Retyped(FLOAT64)
+        self.single = Retyped(FLOAT32)
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """Primitives that ran in their own precision only."""
+        return tuple(sorted(self.high.refused))
+
+    @staticmethod
+    def native(eqn: Equation, inputs: Sequence[Array], sizes: Sizes) -> list[Array]:
+        return evaluate_equation(eqn, inputs, sizes)
+
+
+# Perturbations -----------------------------------------------------------------------------------------------------------------
+
+
+class Tape:
+    """Random signs times magnitudes in [1/2, 1], read off a tape that is drawn once."""
+
+    def __init__(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        self._tape = rng.uniform(0.5, 1.0, 2 * _TAPE_LENGTH) * rng.choice((-1.0, 1.0), 2 * _TAPE_LENGTH)
+        self._offset = 0
+
+    def read(self, shape: tuple[int, ...]) -> Array:
+        """The next numbers in this shape; those of a large array repeat."""
+        size = math.prod(shape)
+        self._offset = (self._offset * 5 + size + 12345) % _TAPE_LENGTH
+        if size <= _TAPE_LENGTH:
+            return self._tape[self._offset : self._offset + size].reshape(shape)
+        # An odd period, so that the noise does not line up with the axes of the array.
+        return np.resize(self._tape[self._offset : self._offset + _TAPE_LENGTH - 7], shape)
+
+
+def jitter(array: Array, dtype: DType, noise: Array, ulps: float) -> Array:
+    """A float64 array moved by a few units of `dtype`'s roundoff; whole numbers stay."""
+    with np.errstate(all="ignore"):
+        return np.where(array == np.rint(array), array, array * (1.0 + noise * (ulps * float_info(dtype).noise)))
+
+
+def on_grid(array: Array, dtype: DType) -> Array:
+    """A float64 array rounded to the numbers that a perturbed run holds for `dtype`, as `dtype`."""
+    if dtype != FLOAT64:
+        return narrow(array, dtype)
+    with np.errstate(all="ignore"):
+        # Veltkamp's splitting: the high part of the product keeps _GRID_BITS bits.
+        scaled = array * float((1 << (53 - _GRID_BITS)) + 1)
+        high = scaled - (scaled - array)
+    return np.where(np.isfinite(scaled), high, array)
+
+
+def random_round(value: Array, dtype: DType, amplitude: Array | float, noise: Array) -> Array:
+    """A float64 result rounded to `dtype`'s grid with an error of up to `amplitude` where it does not lie on the grid."""
+    rounded = on_grid(value, dtype)
+    with np.errstate(all="ignore"):
+        exact = widen(rounded) == value
+        if exact.all():
+            return rounded
+        return np.where(exact, rounded, on_grid(value + noise * amplitude, dtype)).astype(dtype, copy=False)
+
+
+def spread_length(eqn: Equation, inputs: Sequence[Array], outputs: Sequence[Array]) -> float:
+    """How many terms an element of the result may be made of, at most, as far as shapes tell; 1 for elementwise ones."""
+    if eqn.primitive.elementwise:
+        return 1.0
+    arrays = [x for x in inputs if is_float(x.dtype)] or list(inputs)
+    if not arrays:
+        return 1.0
+    size = max(1, min((x.size for x in outputs), default=1))
+    longest = max((max(x.shape, default=1) for x in arrays), default=1)
+    return float(max(1, longest, *(x.size // size for x in arrays)))
+
+
+def magnitudes(eqn: Equation, inputs: Sequence[Array], outputs: Sequence[Array], precisions: Precisions, sizes: Sizes) -> list[Array]:
+    """Per output the sum of the magnitudes of its terms, where the equation is linear; else the result's own magnitude."""
+    if eqn.primitive.linear is not None and not eqn.primitive.elementwise:
+        absolute = precisions.high.evaluate(eqn, [np.abs(x) if is_float(x.dtype) else x for x in inputs], sizes)
+        if absolute is not None:
+            return absolute
+    with np.errstate(all="ignore"):
+        return [np.abs(x) if is_float(x.dtype) else x for x in outputs]
+
+
+def concrete_specs(eqn: Equation, sizes: Sizes) -> list[ArraySpec]:
+    """The outputs' specs at these sizes."""
+    return [substitute_spec(v.spec, sizes) if sizes else v.spec for v in eqn.outputs]

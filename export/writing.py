@@ -1,0 +1,107 @@
+"""Writing files so that each is there whole or not at all: temporary names in the same folder, fsync, rename."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import secrets
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Final
+
+_CHUNK: Final = 1 << 24
+
+
+def check_target(path: str) -> None:
+    """OSError (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) where a file cannot be put at `path`."""
+    folder = os.path.dirname(path) or "."
+    if not os.path.basename(path):
+        raise IsADirectoryError(errno.EISDIR, "cannot save: a file name is needed, this is a directory", path)
+    if not os.path.isdir(folder):
+        os.stat(folder)  # says what is wrong where the folder is missing or may not be read
+        raise NotADirectoryError(errno.ENOTDIR, "cannot save: not a directory", folder)
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, "cannot save: this is a directory", path)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "cannot save: the directory is not writable", folder)
+
+
+class Transaction:
+    """Files of one folder that appear together: written under temporary names, then renamed in the order they were written.
+
+    Used as a context manager: `commit` renames; leaving without it, by whatever exception, removes what was written and puts back
+    what had been replaced.
+    """
+
+    def __init__(self) -> None:
+        self._written: list[tuple[str, str]] = []  # (temporary name, final name)
+        self._temporary: list[str] = []  # what has to go in any case
+        self._renamed: list[tuple[str, str | None]] = []  # (final name, where the file is that stood there before)
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for path, before in reversed(self._renamed):
+            with contextlib.suppress(FileNotFoundError):
+                if before is None:
+                    os.unlink(path)
+                else:
+                    os.replace(before, path)
+        for name in self._temporary:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)
+
+    def write(self, path: str, chunks: Iterable[Any]) -> str:
+        """Write a file from bytes-like pieces under a temporary name, down to the disk; gives its SHA-256."""
+        temporary = self._name(path)
+        digest = hashlib.sha256()
+        # Not tempfile: its files are for their owner alone, and these become the user's.
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+        try:
+            with open(descriptor, "wb", buffering=0) as file:
+                for chunk in chunks:
+                    view = memoryview(chunk)
+                    for start in range(0, len(view), _CHUNK):
+                        piece = view[start : start + _CHUNK]
+                        digest.update(piece)
+                        while piece:
+                            piece = piece[file.write(piece) :]
+                os.fsync(file.fileno())
+        except OSError as error:
+            # The system's error for a full disk names no file.
+            raise OSError(error.errno, f"cannot save: {error.strerror}", path) from error
+        self._written.append((temporary, path))
+        return digest.hexdigest()
+
+    def commit(self) -> None:
+        """Rename what was written, the last file last; when one cannot be, all is as before."""
+        *others, (last_temporary, last) = self._written
+        for temporary, path in others:
+            before = self._name(path) if os.path.lexists(path) else None
+            self._renamed.append((path, before))
+            if before is not None:
+                os.replace(path, before)
+            os.replace(temporary, path)
+        os.replace(last_temporary, last)
+        self._renamed.clear()
+        _sync_folder(os.path.dirname(last) or ".")
+
+    def _name(self, path: str) -> str:
+        folder, base = os.path.split(path)
+        name = os.path.join(folder, f".{base}.{secrets.token_hex(6)}.tmp")
+        self._temporary.append(name)
+        return name
+
+
+def _sync_folder(folder: str) -> None:
+    """Make the new names last; not every system can open a folder."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""Control flow: primitives whose params hold Programs, and the functions that trace them."""
