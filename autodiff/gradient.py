@@ -100,7 +100,7 @@ class _Chosen(NamedTuple):
     rebuild: Callable[[Sequence[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
-def _choose(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Any, argnames: Any, what: str) -> _Chosen:
+def choose(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Any, argnames: Any, what: str) -> _Chosen:
     positions: list[int] = []
     keywords: list[str] = []
     if argnames is None:
@@ -164,8 +164,8 @@ def value_and_grad(function: Any, argnums: Any = 0, *, argnames: Any = None, has
 
     @functools.wraps(function, updated=())
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        chosen = _choose(function, args, kwargs, argnums, argnames, "grad")
-        leaves, treedef = _float_leaves(chosen, "grad", label)
+        chosen = choose(function, args, kwargs, argnums, argnames, "grad")
+        leaves, treedef = float_leaves(chosen, "grad", label)
 
         def call(*tracers: Any) -> Any:
             new_args, new_kwargs = chosen.rebuild(tree.unflatten(treedef, tracers))
@@ -221,7 +221,7 @@ def _gradient_program(program: Program, active: Sequence[bool], count: int) -> P
     return builder.build([one if a is ct else a for a in general.outputs], f"gradient of {program.name}")
 
 
-def _float_leaves(chosen: _Chosen, what: str, label: str) -> tuple[list[Any], tree.TreeDef]:
+def float_leaves(chosen: _Chosen, what: str, label: str) -> tuple[list[Any], tree.TreeDef]:
     """The chosen arguments' leaves; TypeError naming the path of one that is no floating array."""
     entries, treedef = tree.flatten_with_paths(chosen.values)
     leaves: list[Any] = []

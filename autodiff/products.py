@@ -25,14 +25,14 @@ def function_label(function: Any) -> str:
     return getattr(function, "name", None) or getattr(function, "__name__", type(function).__name__)
 
 
-def _leaf(leaf: Any, what: str) -> Any:
+def leaf_operand(leaf: Any, what: str) -> Any:
     if isinstance(leaf, Tracer):
         return leaf
     spec_of(leaf, what) if not hasattr(leaf, "__array__") else None
     return leaf if isinstance(leaf, np.ndarray | bool | int | float) else np.asarray(leaf)
 
 
-def _direction(value: Any, spec: ArraySpec, what: str) -> Any:
+def direction(value: Any, spec: ArraySpec, what: str) -> Any:
     """A tangent or cotangent that fits its primal: Python numbers and weak arrays take the dtype, others must have it."""
     given = value if isinstance(value, Tracer) else as_array(value)
     have = given.spec if isinstance(given, Tracer) else make_spec(given.shape, given.dtype)
@@ -63,11 +63,11 @@ def jvp(function: Any, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple
     tangent_leaves, tangent_tree = tree.flatten(tuple(tangents))
     if treedef != tangent_tree:
         raise SignatureTypeError(f"jvp of {label}: tangents have another tree than primals: {tree.difference(treedef, tangent_tree)}")
-    leaves = [_leaf(leaf, f"jvp of {label}") for leaf in leaves]
+    leaves = [leaf_operand(leaf, f"jvp of {label}") for leaf in leaves]
     specs = [spec_of(leaf) for leaf in leaves]
     active = [is_float(s.dtype) for s in specs]
     directions = [
-        _direction(t, s, f"jvp of {label}: tangent {i}")
+        direction(t, s, f"jvp of {label}: tangent {i}")
         for i, (t, s, a) in enumerate(zip(tangent_leaves, specs, active, strict=True))
         if a
     ]
@@ -89,7 +89,7 @@ def vjp(function: Any, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """
     label = function_label(function)
     leaves, treedef = tree.flatten(tuple(primals))
-    leaves = [_leaf(leaf, f"vjp of {label}") for leaf in leaves]
+    leaves = [leaf_operand(leaf, f"vjp of {label}") for leaf in leaves]
     specs = [spec_of(leaf) for leaf in leaves]
     recorded = record(lambda *xs: function(*tree.unflatten(treedef, list(xs))), leaves, label, has_aux=has_aux)
     results = apply(recorded.traced.program, recorded)
@@ -113,7 +113,7 @@ def _pullback(recorded: Recorded, specs: Sequence[ArraySpec], treedef: tree.Tree
         if transform is None:
             transform = transforms[given] = vjp_transform(program, active, given)
         directions = [
-            _direction(c, s, f"vjp of {label}: cotangent {i}") for i, (c, s, g) in enumerate(zip(cts, out_specs, given, strict=True)) if g
+            direction(c, s, f"vjp of {label}: cotangent {i}") for i, (c, s, g) in enumerate(zip(cts, out_specs, given, strict=True)) if g
         ]
         results = iter(apply(transform, recorded, directions)[len(out_specs) :])
         cotangents = [next(results) if is_float(s.dtype) else _zeros(s) for s in specs]
@@ -149,7 +149,7 @@ def jvp_program(program: StagedProgram) -> StagedProgram:
         out, tangent = jvp(lambda *xs: _call(program, xs), tuple(primals), tuple(tangents))
         return [*out, *tangent], tree.structure((tree.unflatten(program.out_tree, out), tree.unflatten(program.out_tree, tangent)))
 
-    return _program(signature, function, f"jvp of {program.name}")
+    return stage_flat(signature, function, f"jvp of {program.name}")
 
 
 def vjp_program(program: StagedProgram) -> StagedProgram:
@@ -162,7 +162,7 @@ def vjp_program(program: StagedProgram) -> StagedProgram:
         primal_tree = tree.unflatten(program.signature.tree, _with_statics(program, cotangents))
         return [*out, *cotangents], tree.structure((tree.unflatten(program.out_tree, out), primal_tree))
 
-    return _program(signature, function, f"vjp of {program.name}")
+    return stage_flat(signature, function, f"vjp of {program.name}")
 
 
 def _with_statics(program: StagedProgram, leaves: Sequence[Any]) -> list[Any]:
@@ -178,7 +178,7 @@ def _call(program: StagedProgram, leaves: Sequence[Any]) -> list[Any]:
     return list(trace.inline(program.program, leaves))
 
 
-def _program(signature: Any, function: Callable[..., tuple[list[Any], Any]], label: str) -> StagedProgram:
+def stage_flat(signature: Any, function: Callable[..., tuple[list[Any], Any]], label: str) -> StagedProgram:
     out_trees: list[tree.TreeDef] = []
 
     def flat(*leaves: Any) -> Sequence[Any]:

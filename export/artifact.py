@@ -44,7 +44,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """model: the final bytes. data: None where all is in the model. lowered: the model they were made of."""
+    """model: the final bytes. data: None where all is in the model. lowered: what they were made of, `detached` being what is in `data`."""
 
     model: bytes
     data: DataFile | None
@@ -95,7 +95,8 @@ def build(staged: StagedProgram, file_name: str, verification: Mapping[str, Any]
     }
     _attach(model, properties, contents)
     _fill(model, initializers, data)
-    return Artifact(model.SerializeToString(deterministic=True), data, lowered)
+    outside = {} if data is None else {n: a for n, a in initializers.items() if n in data.offsets}
+    return Artifact(model.SerializeToString(deterministic=True), data, lowered._replace(detached=outside))
 
 
 def raw_bytes(array: Array) -> Array:

@@ -247,6 +247,11 @@ class Builder:
             self._graph, self._add_node = outer, outer_add
             self._casts.pop()
 
+    @property
+    def nested(self) -> bool:
+        """True while a graph inside a control-flow node is written, which may run many times."""
+        return self._graph is not self.root
+
     @contextmanager
     def in_root(self) -> Iterator[None]:
         """What is written inside goes into the main graph, before the node whose nested graph is being written."""

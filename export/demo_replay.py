@@ -4,38 +4,41 @@ Run as a script, apart from the package: `python -I demo_replay.py WORK`. WORK h
 epochs, and job.npz with the arrays; replay.npz and replay.json are written there.
 """
 
+from __future__ import annotations
+
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
 
 
-def session(path):
+def session(path: str) -> Any:
     """A session on the CPU with ONNX Runtime's defaults."""
     return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
-def train(path, arrays):
+def train(path: str, arrays: dict[str, Any]) -> tuple[list[float], dict[str, Any]]:
     """Every step of the training again; gives the losses and the last outputs, named as the inputs they become."""
     step = session(path)
     outputs = [value.name for value in step.get_outputs()]
     inputs = [value.name for value in step.get_inputs()]
     state = {name: arrays[name] for name in inputs if name not in ("x", "y")}
-    losses = []
+    losses: list[float] = []
     start = 0
     for size in arrays["batch_sizes"]:
         batch = {"x": arrays["train_x"][start : start + size], "y": arrays["train_y"][start : start + size]}
         start += size
-        results = dict(zip(outputs, step.run(outputs, {**state, **batch})))
+        results = dict(zip(outputs, step.run(outputs, {**state, **batch}), strict=True))
         losses.append(float(results.pop("out.loss")))
         # The output out.params.layer1.w is the next step's input params.layer1.w
         state = {name.removeprefix("out."): value for name, value in results.items()}
     return losses, state
 
 
-def main(work):
+def main(work: Path) -> None:
     job = json.loads((work / "job.json").read_text(encoding="utf-8"))
     with np.load(work / "job.npz") as file:
         arrays = {name: file[name] for name in file.files}

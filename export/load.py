@@ -41,7 +41,7 @@ def load(path: str | os.PathLike[str]) -> StagedProgram:
     Raises FileNotFoundError where there is no such file; ArtifactError, naming the file and what is wrong, for one that is damaged,
     edited, of an unknown format or not onstage's; MissingRuleError for a custom primitive that is not registered.
     """
-    name = os.fspath(path)
+    name = os.fsdecode(path)
     if os.path.isdir(name):
         raise ArtifactError(f"{name}: a directory; load takes the .onnx file that program.save wrote")
     with open(name, "rb") as file:

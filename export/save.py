@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, Final
 
+from ..stage.primitive import Array
 from ..stage.staged import StagedProgram
 from ._lazy import onnx, onnxruntime
 from .artifact import DATA_SUFFIX, Artifact, DataFile, build, raw_bytes
 from .load import restore
 from .metadata import sha256
-from .pending_verify import POLICY, SEED, VerificationReport, skipped, verify as run_verification
+from .runtime.session import LEVELS
+from .verify import OutputCheck, VerificationReport, verify_staged
 from .writing import Transaction, check_target
 
 REPORT_FORMAT: Final = 1
 REPORT_SUFFIX: Final = ".report.json"
+SEED: Final = 0
+"""Of the noise that verification makes inputs with; it stands in the file."""
 
 
 def save(
@@ -36,28 +41,49 @@ def save(
     Raises VerificationError for a model that departs from the program, UnsupportedError for what cannot be lowered or stored, and
     OSError, naming the path, where the file cannot be written.
     """
-    target = os.fspath(path)
-    if not isinstance(target, str):
-        raise TypeError(f"save: the path is {type(target).__name__}; pass a str or a pathlib.Path")
+    target = os.fsdecode(path)
     for name in (target, target + REPORT_SUFFIX, target + DATA_SUFFIX):
         check_target(name)
-    policy = {
-        "verified": verify,
-        "policy": POLICY,
-        "seed": SEED,
-        "rtol": rtol,
-        "atol": atol,
-        "samples": "default" if samples is None else "given",
-    }
-    artifact = build(staged, os.path.basename(target), policy if verify else {"verified": False}, external=external)
-    if not verify:
-        report = skipped(staged)
-    else:
+    for option, value in (("rtol", rtol), ("atol", atol)):
+        if value is not None and not 0 <= value < math.inf:
+            raise ValueError(f"save: {option} is {value!r}, not a number that is 0 or more")
+    given = None if samples is None else _flat_samples(staged, samples)
+    policy = _policy(given is not None, rtol, atol) if verify else {"verified": False}
+    artifact = build(staged, os.path.basename(target), policy, external=external)
+    if verify:
         # What could not be read back is not written either.
         restore(artifact.model, artifact.read_data, target)
-        report = run_verification(staged, artifact, samples=samples, rtol=rtol, atol=atol)
+        report = verify_staged(staged, artifact.lowered, artifact.model, samples=given, rtol=rtol, atol=atol, seed=SEED)
+    else:
+        report = _unverified(staged)
     _write(target, artifact, report, staged.hash)
     return report
+
+
+def _flat_samples(staged: StagedProgram, samples: Sequence[Any]) -> list[list[Array]]:
+    """Samples as flat lists of arrays; an argument tuple, or a dict of keyword arguments, each."""
+    if not isinstance(samples, list | tuple) or not all(isinstance(s, tuple | list | Mapping) for s in samples):
+        raise TypeError("save: samples is a list with one tuple of arguments, or dict of keyword arguments, a sample")
+    signature = staged.signature
+    calls = [((), dict(s)) if isinstance(s, Mapping) else (tuple(s), {}) for s in samples]
+    return [signature.arrays(signature.flatten(args, kwargs)) for args, kwargs in calls]
+
+
+def _policy(given: bool, rtol: float | None, atol: float | None) -> dict[str, Any]:
+    """What the file says of its verification: nothing that hangs on the machine."""
+    return {
+        "verified": True,
+        "checks": ["equations", *(LEVELS[level] for level in ("none", "all"))],
+        "samples": "given" if given else "noise",
+        "seed": SEED,
+        "rtol": None if rtol is None else float(rtol),
+        "atol": None if atol is None else float(atol),
+    }
+
+
+def _unverified(staged: StagedProgram) -> VerificationReport:
+    outputs = tuple(OutputCheck(name, 0.0, 0.0, "saved with verify=False") for name in staged.out_names)
+    return VerificationReport(staged.name or "program", outputs, (), (), 0, 0.0, SEED)
 
 
 def _write(target: str, artifact: Artifact, report: VerificationReport, structural_hash: str) -> None:
@@ -84,7 +110,7 @@ def _report_text(facts: dict[str, Any], report: VerificationReport) -> bytes:
     content = {
         "format": REPORT_FORMAT,
         **facts,
-        "verification": report.as_dict(),
+        "verification": report.to_json(),
         "machine": {"system": platform.system(), "machine": platform.machine(), "cpus": os.cpu_count()},
         "versions": {
             "onstage": version("onstage"),

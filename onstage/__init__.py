@@ -1,8 +1,9 @@
 """onstage: stages NumPy-style functions, forward and backward, into ONNX."""
 
-from . import special
+from . import nn, numpy, special
 from .autodiff.batching import vmap
 from .autodiff.gradient import grad, value_and_grad
+from .autodiff.jacobians import hessian, hvp, hvp_program, jacfwd, jacobian, jacrev, linearize
 from .autodiff.products import jvp, jvp_program, vjp, vjp_program
 from .export.backend import OnnxBackend
 from .export.load import load
@@ -23,7 +24,14 @@ from .ops import (
     trigonometric,
 )
 from .ops.at import at
+from .ops.control.branch import cond, switch
+from .ops.control.checkpoint import checkpoint
+from .ops.control.loops import associative_scan, fori_loop, while_loop
+from .ops.control.scan import map, scan
+from .ops.creation import asarray
 from .ops.frontend import OpsFrontend
+from .ops.stop_gradient import stop_gradient
+from .ops.structure import is_traced
 from .stage import tree
 from .stage.backend import install_backend
 from .stage.config import config
@@ -52,7 +60,7 @@ from .stage.staged import StagedProgram
 from .stage.staging import eval_shape, stage
 from .stage.tracer import install_frontend
 
-_frontend = OpsFrontend(None)
+_frontend = OpsFrontend(numpy)
 install_frontend(_frontend)
 set_array_hook(_frontend.ufunc)
 install_backend(OnnxBackend())

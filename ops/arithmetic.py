@@ -239,8 +239,19 @@ def negative(x: Any) -> Any:
 
 
 @implements(np.where)
-def where(condition: Any, x: Any, y: Any) -> Any:
-    """x where the condition holds, else y; x and y are promoted, the condition is taken as a boolean."""
+def where(condition: Any, *values: Any) -> Any:
+    """`where(condition, x, y)`: x where the condition holds, else y; x and y are promoted, the condition is taken as a boolean.
+
+    With the condition alone it is `nonzero`, whose result has no size that is known while tracing: ConcretizationError.
+    """
+    if not values:
+        raise ConcretizationError(
+            "np.where(condition) with one argument: how many elements hold is known only when the program runs; "
+            "use np.where(condition, x, y), or ons.numpy.nonzero(condition, size=n)"
+        )
+    if len(values) != 2:
+        raise ValueError("either both or neither of x and y should be given")
+    x, y = values
     condition = cast(operand(condition), BOOL)
     a, b = promoted(operand(x), operand(y), strong=True)
     return bind(where_p, condition, a, b)

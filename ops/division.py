@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..stage.primitive import Array, Case, Sample
+from ..stage.primitive import Case, Sample
 from ..stage.trace import bind
 from .families import NUMBERS, binary_cases, elementwise, kind_of
 from .formulas import Mathematics, lowering
@@ -136,16 +136,13 @@ def _divisible_cases(smooth: bool) -> list[Case]:
     return [*binary_cases((2.1, 2.9), (0.75, 0.95), smooth=smooth), *binary_cases((-9, 9), (-3, 3), "int"), signs, edges, integers, narrow]
 
 
-def _floor_divide_numpy(x: Array, y: Array) -> Array:
-    return np.floor_divide(x, y)
-
-
 floor_divide_p = elementwise(
     "floor_divide",
-    _floor_divide_numpy,
+    np.floor_divide,
     dtypes=NUMBERS,
     jvp=zero_tangent,
     onnx=_floor_divide_onnx,
+    exact=True,
     shadow="decision",
     cases=_divisible_cases(smooth=True),
 )
@@ -153,16 +150,20 @@ remainder_p = elementwise(
     "remainder",
     np.remainder,
     dtypes=NUMBERS,
-    jvp=_quotient_tangent(lambda q: floor(q)),
+    jvp=_quotient_tangent(floor),
     onnx=_remainder_onnx,
+    exact=True,
+    shadow="decision",
     cases=_divisible_cases(smooth=True),
 )
 fmod_p = elementwise(
     "fmod",
     np.fmod,
     dtypes=NUMBERS,
-    jvp=_quotient_tangent(lambda q: trunc(q)),
+    jvp=_quotient_tangent(trunc),
     onnx=_fmod_onnx,
+    exact=True,
+    shadow="decision",
     cases=_divisible_cases(smooth=True),
 )
 

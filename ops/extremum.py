@@ -70,6 +70,7 @@ def _extremum(name: str, numpy: Callable[..., Any], onnx: Rule, wins: Callable[[
         dtypes=ANY,
         jvp=_choice_jvp(wins),
         onnx=onnx,
+        exact=True,
         cases=[*binary_cases((-2, -0.1), (0.1, 2)), *binary_cases((-9, 9), (-9, 9), "int"), *binary_cases(dtype="bool"), _TIES],
     )
 
@@ -124,6 +125,7 @@ clip_p = elementwise(
     dtypes=NUMBERS,
     jvp=_clip_jvp,
     onnx=_clip_onnx,
+    exact=True,
     cases=[
         Case((Sample((2, 3)), Sample((), "float", (-0.9, -0.5)), Sample((), "float", (0.5, 0.9))), named=(("B", 3), (), ())),
         Case((Sample((3,)), Sample((2, 1), "float", (-3, -2.5)), Sample((3,), "float", (0.1, 0.2)))),

@@ -14,7 +14,7 @@ from .arithmetic import floating, where
 from .comparison import equal, less
 from .conversion import copy
 from .families import FLOATS, NUMBERS, binary_cases, elementwise, unary_cases
-from .formulas import Mathematics, OnnxMath, Value, lowering, negative_sign, with_sign
+from .formulas import Mathematics, OnnxMath, Value, half_as_single, lowering, negative_sign, with_sign
 from .operands import cast, dtype_of, operand
 from .registry import implements
 from .structure import sum_to
@@ -29,7 +29,8 @@ sign_p = elementwise(
     np.sign,
     dtypes=NUMBERS,
     jvp=zero_tangent,
-    onnx="Sign",
+    # ONNX Runtime's float16 and bfloat16 kernels give 0 for NaN
+    onnx=lambda b, x: b.cast(b.op("Sign", b.cast(x, half_as_single(b.dtype(x)))), b.dtype(x)),
     exact=True,
     shadow="decision",
     cases=[*unary_cases((0.5, 2)), *unary_cases((-2, -0.5)), *unary_cases((-9, 9), "int"), _EDGES],
@@ -267,7 +268,7 @@ ldexp_p = elementwise(
     cases=[
         Case((Sample((2, 3), "int32", (-4, 4)), Sample((2, 3))), named=(("B", 3), ("B", 3))),
         Case((Sample((), "int64", (-4, 4)), Sample((3,)))),
-        Case((Sample((5,), "int32", values=[3, -2000, 2000, -1074, 0]), Sample((5,), "float64", values=[np.inf, 1.5, 1e-300, 1.75, np.nan]))),
+        Case((Sample((5,), "int32", values=[3, -2000, 2000, -1074, 0]), Sample((5,), "float64", values=[np.inf, 1.5, 1e-300, 1.75, np.nan])), smooth=False),
     ],
 )
 

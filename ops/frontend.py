@@ -17,6 +17,7 @@ from ..stage.trace import bind
 from .operands import cast, operand, shape_of
 from .registry import ATTRIBUTES, METHODS, NUMPY, OPERATORS, SPECIAL, UFUNC_METHODS
 from .structure import reshape_p
+from .views import copied
 
 _MUTATORS = {np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis}
 
@@ -40,6 +41,11 @@ def _strong(x: Any) -> Any:
     return cast(x, x.dtype) if isinstance(x, Tracer) and x.spec.weak else x
 
 
+def _own(result: Any, operands: tuple[Any, ...]) -> Any:
+    """The result under a handle of its own: `+x` and `np.floor(integers)` are new arrays, which updates of x leave alone."""
+    return copied(result) if isinstance(result, Tracer) and any(result is x for x in operands) else result
+
+
 class OpsFrontend:
     """Looks every operation up in the registry; what is not there is an error that names it."""
 
@@ -56,7 +62,7 @@ class OpsFrontend:
                     continue
                 if not hasattr(x, "__array__") and not isinstance(x, list | tuple):
                     return NotImplemented
-        return OPERATORS[name](*operands)
+        return _own(OPERATORS[name](*operands), operands)
 
     def cast(self, x: Tracer, spec: ArraySpec) -> Any:
         return cast(x, spec.dtype, weak=spec.weak)
@@ -81,7 +87,7 @@ class OpsFrontend:
         """`np.f(...)` and `np.f.reduce(...)` with a traced operand."""
         label = f"np.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
         if kwargs.pop("out", None) is not None:
-            raise MutationError(f"{label}: out= (or an in-place operator on a NumPy array) cannot be recorded; use the result: y = {label}(...)")
+            raise MutationError(f"{label}: out= (or an in-place operator on a NumPy array) cannot be recorded; use the result: y = {label}(...), or ons.at(buffer)[i].add(v) and its kin")
         if method == "at":
             raise MutationError(f"{label} changes its operand; use x.at[i].add(v) or its kin")
         if kwargs.pop("where", True) is not True:
@@ -104,7 +110,7 @@ class OpsFrontend:
         if kwargs:
             raise UnsupportedError(f"{label}: {', '.join(kwargs)} is not supported on traced arrays")
         result = function(*inputs)
-        return tuple(_strong(r) for r in result) if isinstance(result, tuple) else _strong(result)
+        return tuple(_own(_strong(r), inputs) for r in result) if isinstance(result, tuple) else _own(_strong(result), inputs)
 
     def function(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A NumPy function with a traced argument."""

@@ -45,12 +45,12 @@ class IndexPlan(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    kind: str  # "slice", "int", "array", "flag" (a single bool), "new", "ellipsis", "mask"
+    kind: str  # "slice", "int", "array", "flag" (a single bool), "new", "ellipsis", "mask", "gap"
     value: Any = None
 
     @property
     def consumed(self) -> int:
-        if self.kind in ("new", "ellipsis", "flag"):
+        if self.kind in ("new", "ellipsis", "flag", "gap"):
             return 0
         return self.value.ndim if self.kind == "mask" else 1
 
@@ -117,7 +117,7 @@ def _holds_traced(items: Sequence[Any]) -> bool:
 
 
 def _entries(index: Any, ndim: int) -> list[_Entry]:
-    """The items of an index, its ellipsis replaced by full slices."""
+    """The items of an index, its ellipsis replaced by full slices, or by a "gap" where there are none."""
     found = [_entry(item) for item in (index if isinstance(index, tuple) else (index,))]
     places = [i for i, e in enumerate(found) if e.kind == "ellipsis"]
     if len(places) > 1:
@@ -127,6 +127,8 @@ def _entries(index: Any, ndim: int) -> list[_Entry]:
         raise IndexError(f"too many indices for array: array is {ndim}-dimensional, but {used} were indexed")
     rest = [_Entry("slice", slice(None))] * (ndim - used)
     at = places[0] if places else len(found)
+    # An ellipsis parts index arrays even where it stands for no axis.
+    rest = rest or [_Entry("gap")]
     return [*found[:at], *rest, *found[at + 1 :]]
 
 
@@ -135,7 +137,7 @@ def _mask_entries(mask: Array, shape: Shape, axis: int) -> list[Array]:
         have = shape[axis + offset]
         if isinstance(have, Dim):
             raise ShapeError(f"a boolean mask of {size} elements indexes axis {axis + offset}, whose size {have} is known only at run time")
-        if have != size:
+        if have != size and size:  # NumPy lets an empty mask pass
             raise IndexError(
                 f"boolean index did not match indexed array along axis {axis + offset}; size of axis is {have} "
                 f"but size of corresponding boolean axis is {size}"
@@ -161,6 +163,8 @@ def make_plan(index: Any, shape: Shape) -> IndexPlan:
             runs += 1
             place = len(layout) if runs == 1 else place
         is_open = advanced
+        if kind == "gap":
+            continue
         if kind == "new":
             layout.append(NEW)
         elif kind == "flag":
@@ -184,7 +188,7 @@ def make_plan(index: Any, shape: Shape) -> IndexPlan:
         block = _block([shape_of(i) for i in broadcast])
         layout.insert(place if runs == 1 else 0, BLOCK)
     arrays = [(a, _checked(i, shape[a], a, block)) for a, i in arrays]
-    is_scalar = not has_ellipsis and not is_fancy and all(e.kind == "int" for e in entries)
+    is_scalar = not has_ellipsis and not is_fancy and all(e.kind in ("int", "gap") for e in entries)
     return IndexPlan(
         shape, slices, tuple(dropped), tuple(arrays), block, tuple(layout), _is_unique(arrays, shape, block), not is_fancy and not is_scalar
     )

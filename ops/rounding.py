@@ -48,6 +48,7 @@ fraction_p = elementwise(
     jvp=lambda output, primals, tangents: tangents[0],
     onnx=lowering(_fraction_formula),
     exact=True,
+    shadow="decision",
     cases=[*unary_cases((1.1, 1.9)), _EDGES],
 )
 

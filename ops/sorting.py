@@ -17,7 +17,7 @@ from ..stage.primitive import Array, Case, Primitive, Sample
 from ..stage.spec import ArraySpec, DimLike, make_spec
 from ..stage.trace import bind
 from .along_axis import take_along_axis_p
-from .arguments import array_operand, dim_argument, size_of
+from .arguments import array_of, array_operand, dim_argument, size_of
 from .arithmetic import add_p, subtract_p, where_p
 from .comparison import less_equal_p, less_p, logical_and, logical_not, logical_or, not_equal_p
 from .joining import unstack
@@ -221,7 +221,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     # One more element, never looked at, so that there is one to gather where `a` is empty.
     x = pad(x, [0], [1])
     levels = 31 if isinstance(size, Dim) else size.bit_length()
-    count = cast(operand(size), INT64)
+    count = array_of(size, INT64)
     place = broadcast(np.zeros((), np.int64), shape_of(wanted))
     for level in reversed(range(levels)):
         further = bind(add_p, place, np.asarray(1 << level, np.int64))

@@ -164,7 +164,7 @@ arcsin_p = _function(
 arccos_p = _function(
     "arccos", np.arccos, native("Acos", _acos_formula), lambda output, x: -1 / sqrt((1 - x) * (1 + x)), (-0.9, 0.9), (1.0, -1.0, 1.5, *_ZERO)
 )
-arctan_p = _function("arctan", np.arctan, native("Atan", atan_formula), lambda output, x: 1 / (1 + x * x), (-3, 3), (*_ENDS, 1e-9, 1e20))
+arctan_p = _function("arctan", np.arctan, native("Atan", atan_formula), lambda output, x: 1 / (1 + x * x), (-3, 3), (*_ENDS, 1e-9, 1e4))
 sinh_p = _function("sinh", np.sinh, native("Sinh", _sinh_formula), lambda output, x: bind(cosh_p, x), (-2, 2), (*_ENDS, 1e-9))
 cosh_p = _function("cosh", np.cosh, native("Cosh", _cosh_formula), lambda output, x: bind(sinh_p, x), (-2, 2), _ENDS)
 arcsinh_p = _function(

@@ -80,7 +80,7 @@ class PendingUpdate:
 class Tracer:
     """An array in a trace. Never made by user code; has no value unless the trace evaluates as it records."""
 
-    __slots__ = ("__weakref__", "_atom", "_base", "_base_index", "_is_input", "_pending", "_trace", "_value", "_views")
+    __slots__ = ("__weakref__", "_ancestors", "_atom", "_base", "_base_index", "_is_input", "_pending", "_trace", "_value", "_views")
 
     __array_priority__ = 1000.0
 
@@ -88,7 +88,9 @@ class Tracer:
         self._trace = trace
         self._atom = atom
         self._value = value
+        # What this is a view of: the array it was taken from, that one's base, and so on.
         self._base: weakref.ref[Tracer] | None = None
+        self._ancestors: tuple[weakref.ref[Tracer], ...] = ()
         self._base_index: Any = None
         self._views: list[weakref.ref[Tracer]] | None = None
         self._pending: PendingUpdate | None = None
@@ -214,22 +216,34 @@ class Tracer:
             if not same_index(self._pending.index, index):
                 raise MutationError("an updated view is stored at another index than it was taken from; use x.at[i].add(v)")
             value._pending = self._pending = None
-        self._replace(_frontend.setitem(self, index, value), "x[i] = v", "x = x.at[i].set(v)")
+        self._replace(_frontend.setitem(self, index, value), "x[i] = v", "x = x.at[i].set(v)", value)
 
-    def _replace(self, new: Tracer, how: str, way_out: str) -> Tracer:
-        """Make this handle stand for `new`, as an in-place update would have done to the array."""
+    def _replace(self, new: Tracer, how: str, way_out: str, value: Any = None) -> Tracer:
+        """Make this handle stand for `new`, as an in-place update would have done to the array.
+
+        `value` is what was assigned: it may be a view of this array (`x[1:] = x[:-1]`), but not be used any more.
+        """
+        if new._trace is not self._trace:
+            raise MutationError(
+                f"{how} changes an array from outside the function that is being traced (a loop body, a branch, a function to differentiate); "
+                f"write {way_out} and return the new array"
+            )
         if self._is_input:
             raise MutationError(
                 f"{how} changes an input of the traced function, which the caller's array would not show; "
                 f"write {way_out}, or copy first: x = x.copy()"
             )
-        if self._base is not None and self._base() is not None:
+        if any(base() is not None for base in self._ancestors):
             raise MutationError(f"{how} changes a view, and the array under it is still in use; write {way_out}, or copy the view first")
-        if self._views is not None and any(view() is not None for view in self._views):
+        views = [view for reference in self._views or () if (view := reference()) is not None]
+        if any(view is not value for view in views):
             raise MutationError(f"{how} changes an array of which a view is still in use; write {way_out}, or copy the view first")
         if new.shape != self.shape:
             raise ShapeError(f"{how}: the result has shape {list(new.shape)}, the array {list(self.shape)}")
-        self._trace, self._atom, self._value, self._views = new._trace, new._atom, new._value, None
+        for view in views:
+            view._pending = PendingUpdate(self, None)
+        self._atom, self._value, self._views = new._atom, new._value, None
+        self._base, self._ancestors = None, ()
         return self
 
     def _inplace(self, name: str, other: Any) -> Tracer:
@@ -265,11 +279,10 @@ def mark_view(view: Tracer, base: Tracer, index: Any = None) -> Tracer:
     reference = weakref.ref(view)
     view._base = weakref.ref(base)
     view._base_index = index
-    if base._views is None:
-        base._views = [reference]
-    else:
-        base._views = [r for r in base._views if r() is not None] if len(base._views) > 8 else base._views
-        base._views.append(reference)
+    view._ancestors = (view._base, *base._ancestors)
+    for ancestor in (base, *(a for r in base._ancestors if (a := r()) is not None)):
+        views = ancestor._views or []
+        ancestor._views = [*(views if len(views) <= 8 else [r for r in views if r() is not None]), reference]
     return view
 
 

@@ -126,6 +126,9 @@ class ExposedPiece:
             if name not in present:
                 model.graph.output.append(value_type(name, var.spec.dtype))
         self._names = list(wanted)
+        self._executable: Executable | None = None
+        if not wanted:
+            return
         specs = (*candidate.program.in_specs, *(v.spec for v in wanted.values()))
         session = open_model(model.SerializeToString(), candidate.constants, "none")
         self._executable = Executable(session, candidate.in_names, self._names, specs, held=candidate.constants)
@@ -133,7 +136,8 @@ class ExposedPiece:
     def values(self, arrays: Sequence[Array]) -> dict[Atom, Array]:
         """By Var, for inputs of these values: the program's inputs and what the piece reads and makes."""
         by_name = dict(zip(self._candidate.in_names, arrays, strict=True))
-        by_name.update(zip(self._names, _run(self._executable, arrays, self._candidate.program.name, "none"), strict=True))
+        if self._executable is not None:
+            by_name.update(zip(self._names, _run(self._executable, arrays, self._candidate.program.name, "none"), strict=True))
         env: dict[Atom, Array] = dict(zip(self._candidate.program.inputs, arrays, strict=True))
         for var in (*self.piece.reads, *(v for eqn in self.piece.equations for v in eqn.outputs)):
             name = self._candidate.values.get(var)

@@ -221,7 +221,7 @@ def _varied(array: Array, rng: np.random.Generator, low: float, high: float, *, 
     if not array.size or not step:
         return array
     if array.dtype.kind == "b":
-        return ~array
+        return np.asarray(np.logical_not(array))
     limits = np.iinfo(array.dtype)
     value = int(array.reshape(())) + step
     return np.full_like(array, value) if limits.min <= value <= limits.max else array

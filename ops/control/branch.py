@@ -193,13 +193,21 @@ def _onnx(b: Any, index: str, *operands: str, branches: tuple[Program, ...], own
     chosen = index if b.dtype(index) == BOOL else None
     out_specs = b.out_specs
 
+    nested = b.nested
+
+    def placeholder(s: ArraySpec) -> str:
+        # ONNX Runtime's If takes branches whose outputs differ in shape: what a branch does not make is an empty array.
+        # Not so in a loop, which stacks what its steps give.
+        if nested:
+            return b.op("Expand", b.const(0, s.dtype), b.shape(s.shape))
+        return b.const(np.zeros((0,) * max(len(s.shape), 1), s.dtype))
+
     def graph_of(i: int) -> Any:
         with b.graph(branches[i].name) as graph:
             results = iter(b.lower(branches[i], list(operands), own_lines=True))
             for owner, s in zip(owners, out_specs, strict=True):
-                # ONNX Runtime's If takes branches whose outputs differ in shape: what this branch does not make is an empty array.
                 made = owner is None or owner == i
-                name = next(results) if made else b.const(np.zeros((0,) * max(len(s.shape), 1), s.dtype))
+                name = next(results) if made else placeholder(s)
                 if made and all(o is None for o in owners):
                     graph.output(name, s)
                 else:

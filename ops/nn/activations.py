@@ -18,6 +18,7 @@ from ..floating_point import absolute
 from ..formulas import Mathematics, half_as_single, native
 from ..joining import split
 from ..operands import dtype_of, operand, promoted
+from ..special import erf
 from .precision import in_work_dtype
 
 # ---------------------------------------------------------------------------------------------------------------------- relu

@@ -101,6 +101,8 @@ def test_vjp_is_the_transpose_of_jvp(example: Example) -> None:
     results = evaluate(backward, [*arrays, *cts])[count:]
     left = sum(float(np.vdot(np.asarray(c, float), np.asarray(t, float))) for c, t in zip(cts, out_tangents, strict=True))
     right = sum(float(np.vdot(np.asarray(c, float), np.asarray(t, float))) for c, t in zip(results, tangents, strict=True))
+    if is_singular(example, left, right):
+        return
     narrow = any(a.dtype != np.float64 for a in (*arrays, *out_tangents) if is_float(a.dtype))
     assert abs(left - right) <= (1e-4 if narrow else 1e-10) * max(1.0, abs(left)), f"<ct, Jt> = {left}, <J^T ct, t> = {right}"
 
@@ -139,8 +141,15 @@ def test_second_order_by_all_four_modes(example: Example) -> None:
     check(rr)
     d = dot(evaluate(rr, [*arrays, *cts, *tangents])[-len(outer) :], outer)
     narrow = any(x.dtype != np.float64 for x in (*arrays, *cts) if is_float(x.dtype))
+    if is_singular(example, a, b, c, d):
+        return
     for name, value in (("reverse over forward", b), ("forward over reverse", c), ("reverse over reverse", d)):
         assert abs(value - a) <= (1e-3 if narrow else 1e-8) * max(1.0, abs(a)), f"forward over forward {a}, {name} {value}"
+
+
+def is_singular(example: Example, *sums: float) -> bool:
+    """Cases at poles, infinities and NaN (never the smooth ones) may have no finite derivative: then there is nothing to compare."""
+    return not example.case.smooth and not np.all(np.isfinite(sums))
 
 
 def dot(xs: Sequence[Any], ys: Sequence[Any]) -> float:

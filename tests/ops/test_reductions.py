@@ -94,7 +94,7 @@ def test_named_dims(agree, n):
         for reduce in (np.max, np.argmax, np.mean, np.std):
             agree(lambda x, f=reduce: f(x, axis=0), x, shapes=[("B", 3)], rtol=1e-5)
     agree(lambda x: np.mean(x, axis=0), x, shapes=[("B", 3)], wanted=x.mean(0) if n else np.full(3, np.nan, "f4"), rtol=1e-5)
-    agree(lambda x: ons.special.logsumexp(x, axis=0) if False else np.logaddexp.reduce(x, axis=0), x, shapes=[("B", 3)], rtol=1e-5)
+    agree(lambda x: np.logaddexp.reduce(x, axis=0), x, shapes=[("B", 3)], rtol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(1_000_000,), (1000, 1000), (999_983,), (250_000, 4), (4, 250_000)], ids=str)
@@ -159,16 +159,16 @@ def test_nan_reductions(agree):
         for reduce in (np.nansum, np.nanprod, np.nanmax, np.nanmin, np.nanmean, np.nanvar, np.nanstd):
             agree(lambda x, f=reduce: f(x, axis=0), x, rtol=1e-5)
             agree(reduce, data("int16"))
-    np.testing.assert_array_equal(ons.grad(lambda x: np.nansum(x * x))(np.array([1.0, np.nan])), [2.0, 0.0])
+    np.testing.assert_array_equal(ons.grad(np.nansum)(np.array([1.0, np.nan])), [1.0, 0.0])
 
 
 def test_logsumexp(agree):
     x = data("float32") * 100
-    f = ons.special.logsumexp if hasattr(ons.special, "logsumexp") else ons.nn.logsumexp
+    f = ons.special.logsumexp
     staged = ons.stage(lambda x: f(x, axis=(0, 2)), x)
     np.testing.assert_allclose(staged(x), np.logaddexp.reduce(np.logaddexp.reduce(x, 2), 0), rtol=1e-5)
     y = np.array([1000, 1000], "float32")
-    for gradient in (ons.grad(lambda x: f(x)), ons.stage(ons.grad(lambda x: f(x)), y)):
+    for gradient in (ons.grad(f), ons.stage(ons.grad(f), y)):
         np.testing.assert_array_equal(gradient(y), np.array([0.5, 0.5], "float32"))
     for values in ([-np.inf, -np.inf], [np.inf, 1.0], [np.nan, 1.0], [0.0, -np.inf]):
         agree(np.logaddexp.reduce, np.array(values))
