@@ -75,6 +75,7 @@ from .ops.exponential import exp as exp
 from .ops.exponential import log as log
 from .ops.exponential import sqrt as sqrt
 from .ops.exponential import tanh as tanh
+from .ops.gather import take as take
 from .ops.joining import append as append
 from .ops.joining import array_split as array_split
 from .ops.joining import block as block
@@ -125,6 +126,18 @@ from .ops.reductions import min as min
 from .ops.reductions import prod as prod
 from .ops.reductions import ptp as ptp
 from .ops.reductions import sum as sum
+from .ops.selection import argwhere as argwhere
+from .ops.selection import bincount as bincount
+from .ops.selection import choose as choose
+from .ops.selection import compress as compress
+from .ops.selection import delete as delete
+from .ops.selection import extract as extract
+from .ops.selection import flatnonzero as flatnonzero
+from .ops.selection import insert as insert
+from .ops.selection import ix_ as ix_
+from .ops.selection import nonzero as nonzero
+from .ops.selection import select as select
+from .ops.selection import unique as unique
 from .ops.shape import atleast_1d as atleast_1d
 from .ops.shape import atleast_2d as atleast_2d
 from .ops.shape import atleast_3d as atleast_3d

@@ -15,7 +15,7 @@ from ..stage.trace import bind
 from .arguments import size_of
 from .operands import broadcast_shapes, cast, dtype_of, normalize_axis, operand, shape_of
 from .registry import implements
-from .structure import broadcast, broadcast_to_p, move_axis, reshape_p
+from .structure import broadcast, broadcast_to_p, move_axis, reshape_p, zeros
 
 
 def _check(what: str, x: ArraySpec, indices: ArraySpec, axis: int) -> None:
@@ -32,7 +32,7 @@ def _take_abstract(x: ArraySpec, indices: ArraySpec, *, axis: int) -> ArraySpec:
 
 
 def _zeros_like(x: Any) -> Any:
-    return bind(broadcast_to_p, np.zeros((), x.dtype), shape=tuple(x.shape))
+    return zeros(x.shape, x.dtype)
 
 
 def _take_transpose(ct: Any, primals: Any, output: Any, *, active: Any, axis: int) -> Any:

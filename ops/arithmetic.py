@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..stage.dtypes import BOOL, FLOAT64, kind_rank, to_floating
+from ..stage.errors import ConcretizationError
 from ..stage.primitive import Case, Primitive, Sample
 from ..stage.trace import bind
 from .comparison import logical_and, logical_or

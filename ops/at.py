@@ -12,7 +12,7 @@ from ..stage.errors import UnsupportedError
 from ..stage.tracer import Tracer
 from .arithmetic import add, multiply, negative, true_divide
 from .index_plan import make_plan
-from .indexing import put_plan, reshaped, setitem, single_mask, take_plan
+from .indexing import like_array, put_plan, reshaped, setitem, single_mask, take_plan
 from .operands import cast, dtype_of, operand, shape_of
 from .registry import NUMPY, implements
 from .scatter import SCATTER
@@ -108,8 +108,10 @@ class AtIndex:
         if result is true_divide and common.kind in "biu":
             common = np.dtype(np.float64)
         if not np.can_cast(common, dtype, casting="same_kind"):
-            raise TypeError(f"at[].{name}: cannot put {short_name(common)} results into an array of {short_name(dtype)}; cast one of them")
-        return cast(values, dtype)
+            raise TypeError(
+                f"at[].{name}: cannot put {short_name(common)} results into an array of {short_name(dtype)}; cast one of them"
+            )
+        return like_array(cast(values, dtype), self._x)
 
     def _may_repeat(self) -> bool:
         if single_mask(self._index, shape_of(self._x)) is not None:
@@ -154,5 +156,3 @@ def at(x: Any) -> At:
 @implements(attribute="at")
 def _at_attribute(x: Any) -> At:
     return At(x)
-
-

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..stage.dtypes import BOOL, INT64, DType
-from ..stage.primitive import Array, Case, Primitive, Sample
+from ..stage.primitive import Case, Primitive, Sample
 from ..stage.spec import ArraySpec
 from ..stage.trace import bind
 from .comparison import logical_and_p, logical_not_p, logical_or_p, logical_xor_p
@@ -21,9 +21,19 @@ _REASON = "an integer has no tangent"
 _UINT8 = np.dtype(np.uint8)
 
 
-def _integer(name: str, numpy: Callable[..., Any], onnx: Any, cases: list[Case], result: DType | None = None) -> Primitive:
+def _integer(
+    name: str, numpy: Callable[..., Any], onnx: Any, cases: list[Case], result: DType | None = None
+) -> Primitive:
     return elementwise(
-        name, numpy, dtypes=INTEGERS, result=result, nondifferentiable=_REASON, onnx=onnx, exact=True, shadow="decision", cases=cases
+        name,
+        numpy,
+        dtypes=INTEGERS,
+        result=result,
+        nondifferentiable=_REASON,
+        onnx=onnx,
+        exact=True,
+        shadow="decision",
+        cases=cases,
     )
 
 
@@ -82,7 +92,9 @@ def _right_shift_onnx(b: Any, x: str, count: str) -> str:
     count, out = _in_range(b, count, dtype.itemsize * 8)
     zero = b.const(0, dtype)
     if dtype.kind == "u":
-        shifted = b.cast(b.op("BitShift", b.cast(x, carrier), b.cast(count, carrier), direction="RIGHT"), dtype)
+        shifted = b.cast(
+            b.op("BitShift", b.cast(x, carrier), b.cast(count, carrier), direction="RIGHT"), dtype
+        )
         return b.op("Where", out, zero, shifted) if out else shifted
     # The sign bit is shifted in: by complement, so that what is shifted is not negative
     mask = b.op("Where", b.op("Less", x, zero), b.const(-1, dtype), zero)
@@ -94,15 +106,28 @@ def _right_shift_onnx(b: Any, x: str, count: str) -> str:
 
 _SHIFTS = [
     *binary_cases((-100, 100), (0, 5), "int"),
-    Case((Sample((6,), "int32", values=[-3, 3, -3, 5, 2**31 - 1, -1]), Sample((6,), "int32", values=[1, 40, 40, -1, 31, 31]))),
+    Case(
+        (
+            Sample((6,), "int32", values=[-3, 3, -3, 5, 2**31 - 1, -1]),
+            Sample((6,), "int32", values=[1, 40, 40, -1, 31, 31]),
+        )
+    ),
     Case((Sample((3,), "int16", values=[-300, 300, -1]), Sample((3,), "int16", values=[2, 15, 16]))),
 ]
 left_shift_p = _integer("left_shift", np.left_shift, _left_shift_onnx, _SHIFTS)
 right_shift_p = _integer("right_shift", np.right_shift, _right_shift_onnx, _SHIFTS)
 
-left_shift = binary_function(left_shift_p, np.left_shift, operator="left_shift", doc="x << y; 0 where y is negative or all bits are out.")
+left_shift = binary_function(
+    left_shift_p,
+    np.left_shift,
+    operator="left_shift",
+    doc="x << y; 0 where y is negative or all bits are out.",
+)
 right_shift = binary_function(
-    right_shift_p, np.right_shift, operator="right_shift", doc="x >> y, the sign shifted in; 0 or -1 where y is negative or all bits are out."
+    right_shift_p,
+    np.right_shift,
+    operator="right_shift",
+    doc="x >> y, the sign shifted in; 0 or -1 where y is negative or all bits are out.",
 )
 
 # ------------------------------------------------------------------------------------------------------------------ bit count
@@ -126,7 +151,11 @@ def _bit_count_onnx(b: Any, x: str) -> str:
         return b.op("BitShift", v, b.const(by, word), direction="RIGHT")
 
     pairs = b.op("Sub", value, b.op("BitwiseAnd", shifted(value, 1), constant(0x55)))
-    nibbles = b.op("Add", b.op("BitwiseAnd", pairs, constant(0x33)), b.op("BitwiseAnd", shifted(pairs, 2), constant(0x33)))
+    nibbles = b.op(
+        "Add",
+        b.op("BitwiseAnd", pairs, constant(0x33)),
+        b.op("BitwiseAnd", shifted(pairs, 2), constant(0x33)),
+    )
     octets = b.op("BitwiseAnd", b.op("Add", nibbles, shifted(nibbles, 4)), constant(0x0F))
     return b.cast(shifted(b.op("Mul", octets, constant(0x01)), 8 * (size - 1)), _UINT8)
 
@@ -135,7 +164,11 @@ bitwise_count_p = _integer(
     "bitwise_count",
     np.bitwise_count,
     _bit_count_onnx,
-    [*unary_cases((-100, 100), "int"), Case((Sample((4,), "int32", values=[-(2**31), 2**31 - 1, -1, 0]),)), Case((Sample((2,), "int8", values=[-128, -1]),))],
+    [
+        *unary_cases((-100, 100), "int"),
+        Case((Sample((4,), "int32", values=[-(2**31), 2**31 - 1, -1, 0]),)),
+        Case((Sample((2,), "int8", values=[-128, -1]),)),
+    ],
     result=_UINT8,
 )
 
@@ -182,7 +215,9 @@ def _lcm_onnx(b: Any, x: str, y: str) -> str:
     zero = b.const(0, dtype)
     divisor = _gcd_onnx(b, x, y)
     nothing = b.op("Equal", divisor, zero)
-    quotient = b.op("Div", b.op("Abs", x) if dtype.kind == "i" else x, b.op("Where", nothing, b.const(1, dtype), divisor))
+    quotient = b.op(
+        "Div", b.op("Abs", x) if dtype.kind == "i" else x, b.op("Where", nothing, b.const(1, dtype), divisor)
+    )
     product = b.op("Mul", quotient, b.op("Abs", y) if dtype.kind == "i" else y)
     return b.op("Where", nothing, zero, product)
 
@@ -195,4 +230,6 @@ gcd_p = _integer("gcd", np.gcd, _gcd_onnx, _FACTORS)
 lcm_p = _integer("lcm", np.lcm, _lcm_onnx, _FACTORS)
 
 gcd = binary_function(gcd_p, np.gcd, doc="The greatest common divisor of |x| and |y|; gcd(0, 0) is 0.")
-lcm = binary_function(lcm_p, np.lcm, doc="The least common multiple of |x| and |y|; 0 where one of them is 0.")
+lcm = binary_function(
+    lcm_p, np.lcm, doc="The least common multiple of |x| and |y|; 0 where one of them is 0."
+)

@@ -10,10 +10,10 @@ import numpy as np
 from ..stage.dtypes import BOOL, INT64, is_float, is_integer
 from ..stage.primitive import Case, Primitive, Sample
 from ..stage.trace import bind
+from ..stage.tracer import Tracer
 from .families import FLOATS, binary_cases, elementwise, unary_cases
 from .operands import cast, dtype_of, operand, promoted, shape_of
 from .registry import implements
-from ..stage.tracer import Tracer
 from .structure import broadcast_to_p
 
 _UINT64 = np.dtype(np.uint64)
@@ -52,7 +52,14 @@ not_equal_p = _comparison("not_equal", np.not_equal, lambda b, x, y: b.op("Not",
 
 def _logical(name: str, numpy: Callable[..., Any], onnx: str, cases: list[Case]) -> Primitive:
     return elementwise(
-        name, numpy, dtypes="b", nondifferentiable=_REASON, onnx=onnx, exact=True, shadow="decision", cases=cases
+        name,
+        numpy,
+        dtypes="b",
+        nondifferentiable=_REASON,
+        onnx=onnx,
+        exact=True,
+        shadow="decision",
+        cases=cases,
     )
 
 
@@ -62,10 +69,26 @@ logical_xor_p = _logical("logical_xor", np.logical_xor, "Xor", binary_cases(dtyp
 logical_not_p = _logical("logical_not", np.logical_not, "Not", unary_cases(dtype="bool"))
 
 isnan_p = elementwise(
-    "isnan", np.isnan, dtypes=FLOATS, result=BOOL, nondifferentiable=_REASON, onnx="IsNaN", exact=True, shadow="decision", cases=unary_cases()
+    "isnan",
+    np.isnan,
+    dtypes=FLOATS,
+    result=BOOL,
+    nondifferentiable=_REASON,
+    onnx="IsNaN",
+    exact=True,
+    shadow="decision",
+    cases=unary_cases(),
 )
 isinf_p = elementwise(
-    "isinf", np.isinf, dtypes=FLOATS, result=BOOL, nondifferentiable=_REASON, onnx="IsInf", exact=True, shadow="decision", cases=unary_cases()
+    "isinf",
+    np.isinf,
+    dtypes=FLOATS,
+    result=BOOL,
+    nondifferentiable=_REASON,
+    onnx="IsInf",
+    exact=True,
+    shadow="decision",
+    cases=unary_cases(),
 )
 
 
@@ -115,7 +138,11 @@ def _compare(primitive: Primitive) -> Callable[[Any, Any], Any]:
         below, above = _out_of_range(x, y), _out_of_range(y, x)
         if below or above:
             # NumPy compares with Python integers of any size: 300 is above every uint8
-            return bind(broadcast_to_p, np.asarray(primitive.numpy(below, above), BOOL), shape=shape_of(y if below else x))
+            return bind(
+                broadcast_to_p,
+                np.asarray(primitive.numpy(below, above), BOOL),
+                shape=shape_of(y if below else x),
+            )
         if _is_mixed_uint64(x, y):
             return _compare_with_uint64(primitive, x, y)
         return bind(primitive, *_comparable(x, y))
@@ -146,7 +173,12 @@ def _comparable(x: Any, y: Any) -> list[Any]:
 
 def _is_mixed_uint64(x: Any, y: Any) -> bool:
     dtypes = [dtype_of(v)[0] for v in (x, y)]
-    return {d.kind for d in dtypes} == {"i", "u"} and _UINT64 in dtypes and not isinstance(x, int) and not isinstance(y, int)
+    return (
+        {d.kind for d in dtypes} == {"i", "u"}
+        and _UINT64 in dtypes
+        and not isinstance(x, int)
+        and not isinstance(y, int)
+    )
 
 
 def _compare_with_uint64(primitive: Primitive, x: Any, y: Any) -> Any:
@@ -164,7 +196,9 @@ greater, greater_equal = _compare(greater_p), _compare(greater_equal_p)
 equal, not_equal = _compare(equal_p), _compare(not_equal_p)
 
 
-def _float_test(primitive: Primitive, of_integers: Callable[[Any, Any], Any], doc: str) -> Callable[[Any], Any]:
+def _float_test(
+    primitive: Primitive, of_integers: Callable[[Any, Any], Any], doc: str
+) -> Callable[[Any], Any]:
     def function(x: Any) -> Any:
         x = operand(x)
         dtype, _ = dtype_of(x)

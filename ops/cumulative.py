@@ -7,17 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from ..stage.dims import Dim
+from ..stage.dims import Dim, max_dim
 from ..stage.dtypes import BOOL, FLOAT32, INT64, as_dtype, is_float, short_name
 from ..stage.errors import DTypeError
 from ..stage.primitive import Array, Case, Primitive, Rule, Sample
 from ..stage.spec import ArraySpec, make_spec
 from ..stage.trace import bind
 from .arguments import array_of, array_operand, no_out, size_of
-from .arithmetic import multiply_p, subtract
+from .arithmetic import floating, multiply_p, subtract
 from .comparison import not_equal
+from .exponential import logaddexp_p
 from .extremum import maximum_p, minimum_p
-from .families import NUMBERS, kind_of
+from .families import FLOATS, NUMBERS, kind_of
 from .joining import concatenate
 from .operands import cast, dtype_of, normalize_axis, shape_of
 from .reductions import accumulator
@@ -40,10 +41,10 @@ def prefix_scan(x: Any, axis: int, combine: Callable[[Any, Any], Any], identity:
     levels = _LEVELS if isinstance(size, Dim) else max(size - 1, 0).bit_length()
     ndim = len(x.shape)
     for level in range(levels):
-        gap = 1 << level
-        low = [gap if i == axis else 0 for i in range(ndim)]
-        high = [-gap if i == axis else 0 for i in range(ndim)]
-        x = combine(pad(x, low, high, identity), x)
+        # Shifted by a gap: shortened first, so that a gap far past the end of a named size takes no memory.
+        short = slice_axis(x, axis, 0, max_dim(size - (1 << level), 0))
+        low = [size - short.shape[axis] if i == axis else 0 for i in range(ndim)]
+        x = combine(pad(short, low, [0] * ndim, identity), x)
     return x
 
 
@@ -143,6 +144,18 @@ cummin_p = _running(
     [*_cases(), *_cases("int")],
 )
 
+def _logcumsumexp_numpy(x: Array, axis: int) -> Array:
+    return np.logaddexp.accumulate(x.astype(np.float32) if x.dtype.itemsize == 2 else x, axis=axis)
+
+
+logcumsumexp_p = _running(
+    "logcumsumexp",
+    _logcumsumexp_numpy,
+    lambda x, *, axis: prefix_scan(x, axis, lambda a, b: bind(logaddexp_p, a, b), -np.inf),
+    _cases(),
+    kinds=FLOATS,
+)
+
 # ---------------------------------------------------------------------------------------------------------- the public functions
 
 
@@ -224,7 +237,9 @@ def _accumulate(ufunc: Any, primitive: Primitive, *, sums: bool) -> Callable[...
         if not shape_of(x):
             raise TypeError("cannot accumulate on a scalar")
         x, axis = _along(ufunc.__name__, x, axis, dtype, accumulate=sums)
-        if dtype_of(x)[0] == BOOL:
+        if primitive is logcumsumexp_p:
+            x = floating(x)
+        elif dtype_of(x)[0] == BOOL:
             # The larger of two booleans is their or.
             return cast(bind(primitive, cast(x, np.dtype(np.uint8)), axis=axis), BOOL)
         return bind(primitive, x, axis=axis, reverse=False) if primitive is cumsum_p else bind(primitive, x, axis=axis)
@@ -235,6 +250,7 @@ def _accumulate(ufunc: Any, primitive: Primitive, *, sums: bool) -> Callable[...
 _accumulate(np.add, cumsum_p, sums=True)
 _accumulate(np.multiply, cumprod_p, sums=True)
 _running_max = _accumulate(np.maximum, cummax_p, sums=False)
+_accumulate(np.logaddexp, logcumsumexp_p, sums=False)
 _running_min = _accumulate(np.minimum, cummin_p, sums=False)
 
 

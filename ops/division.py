@@ -24,7 +24,9 @@ def _holds(b: Any, y: str, values: tuple[int, ...]) -> bool:
     return array is None or bool(np.isin(array, values).any())
 
 
-def _safe_division(b: Any, x: str, y: str, rule: Callable[[Any, str, str], str], by_minus_one: Callable[[str], str]) -> str:
+def _safe_division(
+    b: Any, x: str, y: str, rule: Callable[[Any, str, str], str], by_minus_one: Callable[[str], str]
+) -> str:
     """An integer rule kept from the divisors that trap: 0, and -1 under the least integer."""
     dtype = b.dtype(y)
     zero, one = b.const(0, dtype), b.const(1, dtype)
@@ -123,7 +125,10 @@ def _quotient_tangent(rounding: Callable[[Any], Any]) -> Callable[..., Any]:
 
 
 def _divisible_cases(smooth: bool) -> list[Case]:
-    signs = Case((Sample((4,), values=[5.5, -5.5, 5.5, -5.5]), Sample((4,), values=[2.0, 2.0, -2.0, -2.0])), smooth=smooth)
+    signs = Case(
+        (Sample((4,), values=[5.5, -5.5, 5.5, -5.5]), Sample((4,), values=[2.0, 2.0, -2.0, -2.0])),
+        smooth=smooth,
+    )
     edges = Case(
         (
             Sample((8,), values=[1.0, -1.0, 0.0, -0.0, np.inf, 1.0, -1.0, np.nan]),
@@ -131,9 +136,23 @@ def _divisible_cases(smooth: bool) -> list[Case]:
         ),
         smooth=False,
     )
-    integers = Case((Sample((6,), "int64", values=[7, -7, 7, -7, 5, -(2**63)]), Sample((6,), "int64", values=[2, 2, -2, -2, 0, -1])))
-    narrow = Case((Sample((4,), "int8", values=[-128, -128, 127, 5]), Sample((4,), "int8", values=[-1, 3, -128, 0])))
-    return [*binary_cases((2.1, 2.9), (0.75, 0.95), smooth=smooth), *binary_cases((-9, 9), (-3, 3), "int"), signs, edges, integers, narrow]
+    integers = Case(
+        (
+            Sample((6,), "int64", values=[7, -7, 7, -7, 5, -(2**63)]),
+            Sample((6,), "int64", values=[2, 2, -2, -2, 0, -1]),
+        )
+    )
+    narrow = Case(
+        (Sample((4,), "int8", values=[-128, -128, 127, 5]), Sample((4,), "int8", values=[-1, 3, -128, 0]))
+    )
+    return [
+        *binary_cases((2.1, 2.9), (0.75, 0.95), smooth=smooth),
+        *binary_cases((-9, 9), (-3, 3), "int"),
+        signs,
+        edges,
+        integers,
+        narrow,
+    ]
 
 
 floor_divide_p = elementwise(
@@ -168,7 +187,10 @@ fmod_p = elementwise(
 )
 
 floor_divide = binary_function(
-    floor_divide_p, np.floor_divide, operator="floor_divide", doc="floor(x / y), rounded towards -inf; integers by 0 give 0. Slope 0."
+    floor_divide_p,
+    np.floor_divide,
+    operator="floor_divide",
+    doc="floor(x / y), rounded towards -inf; integers by 0 give 0. Slope 0.",
 )
 remainder = binary_function(
     remainder_p,
@@ -176,7 +198,9 @@ remainder = binary_function(
     operator="remainder",
     doc="x - floor(x / y) * y, with the sign of y; integers by 0 give 0. Slopes: 1 in x, -floor(x / y) in y.",
 )
-fmod = binary_function(fmod_p, np.fmod, doc="x - trunc(x / y) * y, with the sign of x. Slopes: 1 in x, -trunc(x / y) in y.")
+fmod = binary_function(
+    fmod_p, np.fmod, doc="x - trunc(x / y) * y, with the sign of x. Slopes: 1 in x, -trunc(x / y) in y."
+)
 
 
 @implements(np.divmod, operator="divmod")

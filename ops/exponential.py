@@ -20,13 +20,29 @@ _LN2 = math.log(2.0)
 _LN10 = math.log(10.0)
 
 exp_p = elementwise(
-    "exp", np.exp, dtypes=FLOATS, jvp=lambda output, primals, tangents: tangents[0] * output, onnx="Exp", cases=unary_cases()
+    "exp",
+    np.exp,
+    dtypes=FLOATS,
+    jvp=lambda output, primals, tangents: tangents[0] * output,
+    onnx="Exp",
+    cases=unary_cases(),
 )
 log_p = elementwise(
-    "log", np.log, dtypes=FLOATS, jvp=lambda output, primals, tangents: tangents[0] / primals[0], onnx="Log", cases=unary_cases((0.3, 4))
+    "log",
+    np.log,
+    dtypes=FLOATS,
+    jvp=lambda output, primals, tangents: tangents[0] / primals[0],
+    onnx="Log",
+    cases=unary_cases((0.3, 4)),
 )
 sqrt_p = elementwise(
-    "sqrt", np.sqrt, dtypes=FLOATS, exact=True, jvp=lambda output, primals, tangents: tangents[0] * 0.5 / output, onnx="Sqrt", cases=unary_cases((0.2, 4))
+    "sqrt",
+    np.sqrt,
+    dtypes=FLOATS,
+    exact=True,
+    jvp=lambda output, primals, tangents: tangents[0] * 0.5 / output,
+    onnx="Sqrt",
+    cases=unary_cases((0.2, 4)),
 )
 tanh_p = elementwise(
     "tanh",
@@ -69,7 +85,10 @@ log1p_p = elementwise(
     dtypes=FLOATS,
     jvp=lambda output, primals, tangents: tangents[0] / (1 + primals[0]),
     onnx=lowering(log1p_formula),
-    cases=[*unary_cases((-0.7, 3)), Case((Sample((5,), values=[-1e-9, 1e-9, -0.0, -1.0, np.inf]),), smooth=False)],
+    cases=[
+        *unary_cases((-0.7, 3)),
+        Case((Sample((5,), values=[-1e-9, 1e-9, -0.0, -1.0, np.inf]),), smooth=False),
+    ],
 )
 
 # ------------------------------------------------------------------------------------------------------------- other bases
@@ -135,7 +154,10 @@ cbrt_p = elementwise(
     dtypes=FLOATS,
     jvp=lambda output, primals, tangents: tangents[0] / (3 * output * output),
     onnx=lowering(_cbrt_formula),
-    cases=[*unary_cases((0.3, 4)), Case((Sample((6,), values=[-8.0, 27.0, 0.0, -0.0, np.inf, -0.5]),), smooth=False)],
+    cases=[
+        *unary_cases((0.3, 4)),
+        Case((Sample((6,), values=[-8.0, 27.0, 0.0, -0.0, np.inf, -0.5]),), smooth=False),
+    ],
 )
 
 # ------------------------------------------------------------------------------------------------------- logistic, logaddexp
@@ -182,11 +204,16 @@ def _logaddexp_formula(m: Mathematics, x: Any, y: Any) -> Any:
 def _logaddexp2_formula(m: Mathematics, x: Any, y: Any) -> Any:
     same = m.equal(x, y)
     gap = m.where(same, 0.0, m.abs(x - y))
-    return m.where(same, x, m.maximum(x, y)) + m.where(same, 1.0, log1p_formula(m, m.power(2.0, -gap)) * (1.0 / _LN2))
+    return m.where(same, x, m.maximum(x, y)) + m.where(
+        same, 1.0, log1p_formula(m, m.power(2.0, -gap)) * (1.0 / _LN2)
+    )
 
 
 _LOGADDEXP_EDGES = Case(
-    (Sample((6,), values=[-np.inf, np.inf, -np.inf, 1.0, 1000.0, np.inf]), Sample((6,), values=[-np.inf, np.inf, 2.0, 1.0, 1000.5, -np.inf])),
+    (
+        Sample((6,), values=[-np.inf, np.inf, -np.inf, 1.0, 1000.0, np.inf]),
+        Sample((6,), values=[-np.inf, np.inf, 2.0, 1.0, 1000.5, -np.inf]),
+    ),
     smooth=False,
 )
 logaddexp_p = elementwise(
@@ -214,7 +241,11 @@ log2 = unary_function(log2_p, np.log2, doc="The logarithm to base 2, exact for p
 log10 = unary_function(log10_p, np.log10, doc="The logarithm to base 10, exact for powers of 10.")
 log1p = unary_function(log1p_p, np.log1p, doc="log(1 + x), accurate near 0.")
 sqrt = unary_function(sqrt_p, np.sqrt, doc="The square root; its slope at 0 is inf.")
-cbrt = unary_function(cbrt_p, np.cbrt, doc="The real cube root, of negative numbers too; its slope at 0 is inf.")
+cbrt = unary_function(
+    cbrt_p, np.cbrt, doc="The real cube root, of negative numbers too; its slope at 0 is inf."
+)
 tanh = unary_function(tanh_p, np.tanh, doc="The hyperbolic tangent.")
-logaddexp = binary_function(logaddexp_p, np.logaddexp, doc="log(exp(x) + exp(y)) without overflow; slopes are the two terms' shares.")
+logaddexp = binary_function(
+    logaddexp_p, np.logaddexp, doc="log(exp(x) + exp(y)) without overflow; slopes are the two terms' shares."
+)
 logaddexp2 = binary_function(logaddexp2_p, np.logaddexp2, doc="log2(2**x + 2**y) without overflow.")

@@ -59,7 +59,11 @@ def _or_other_nan(wins: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 _TIES = Case(
-    (Sample((6,), values=[1.0, np.nan, 0.0, -np.inf, 2.0, np.nan]), Sample((6,), values=[1.0, 1.0, np.nan, np.inf, -1.0, np.nan])), smooth=False
+    (
+        Sample((6,), values=[1.0, np.nan, 0.0, -np.inf, 2.0, np.nan]),
+        Sample((6,), values=[1.0, 1.0, np.nan, np.inf, -1.0, np.nan]),
+    ),
+    smooth=False,
 )
 
 
@@ -71,7 +75,12 @@ def _extremum(name: str, numpy: Callable[..., Any], onnx: Rule, wins: Callable[[
         jvp=_choice_jvp(wins),
         onnx=onnx,
         exact=True,
-        cases=[*binary_cases((-2, -0.1), (0.1, 2)), *binary_cases((-9, 9), (-9, 9), "int"), *binary_cases(dtype="bool"), _TIES],
+        cases=[
+            *binary_cases((-2, -0.1), (0.1, 2)),
+            *binary_cases((-9, 9), (-9, 9), "int"),
+            *binary_cases(dtype="bool"),
+            _TIES,
+        ],
     )
 
 
@@ -80,8 +89,12 @@ minimum_p = _extremum("minimum", np.minimum, _boolean_or("Min", "And"), less)
 fmax_p = _extremum("fmax", np.fmax, _ignoring_nan("Max", "Or"), _or_other_nan(greater))
 fmin_p = _extremum("fmin", np.fmin, _ignoring_nan("Min", "And"), _or_other_nan(less))
 
-maximum = binary_function(maximum_p, np.maximum, doc="The larger of x and y; NaN if either is. A tie has slope 1/2 in both.")
-minimum = binary_function(minimum_p, np.minimum, doc="The smaller of x and y; NaN if either is. A tie has slope 1/2 in both.")
+maximum = binary_function(
+    maximum_p, np.maximum, doc="The larger of x and y; NaN if either is. A tie has slope 1/2 in both."
+)
+minimum = binary_function(
+    minimum_p, np.minimum, doc="The smaller of x and y; NaN if either is. A tie has slope 1/2 in both."
+)
 fmax = binary_function(fmax_p, np.fmax, doc="The larger of x and y; where one is NaN, the other.")
 fmin = binary_function(fmin_p, np.fmin, doc="The smaller of x and y; where one is NaN, the other.")
 
@@ -94,9 +107,10 @@ def _clip_numpy(x: Array, low: Array, high: Array) -> Array:
 
 def _clip_onnx(b: Any, x: str, low: str, high: str) -> str:
     # One pass instead of two where the node says the same; of other dtypes than float32 the optimiser fuses it wrongly with Relu
-    low_value, high_value = (b.value_of(n) for n in (low, high))
-    constant = low_value is not None and high_value is not None and low_value.ndim == high_value.ndim == 0
-    if constant and b.dtype(x) == FLOAT32 and low_value <= high_value:
+    low_value: Any = b.value_of(low)
+    high_value: Any = b.value_of(high)
+    scalars = low_value is not None and high_value is not None and low_value.ndim == high_value.ndim == 0
+    if scalars and b.dtype(x) == FLOAT32 and float(low_value) <= float(high_value):
         return b.op("Clip", x, low, high)
     return b.op("Min", b.op("Max", x, low), high)
 
@@ -127,13 +141,20 @@ clip_p = elementwise(
     onnx=_clip_onnx,
     exact=True,
     cases=[
-        Case((Sample((2, 3)), Sample((), "float", (-0.9, -0.5)), Sample((), "float", (0.5, 0.9))), named=(("B", 3), (), ())),
+        Case(
+            (Sample((2, 3)), Sample((), "float", (-0.9, -0.5)), Sample((), "float", (0.5, 0.9))),
+            named=(("B", 3), (), ()),
+        ),
         Case((Sample((3,)), Sample((2, 1), "float", (-3, -2.5)), Sample((3,), "float", (0.1, 0.2)))),
-        Case((Sample((4,), values=[np.nan, -5.0, 5.0, 0.25]), Sample((), values=0.0), Sample((), values=1.0)), smooth=False),
+        Case(
+            (Sample((4,), values=[np.nan, -5.0, 5.0, 0.25]), Sample((), values=0.0), Sample((), values=1.0)),
+            smooth=False,
+        ),
         Case((Sample((5,), "int", (-9, 9)), Sample((), "int", values=2), Sample((), "int", values=5))),
         Case((Sample((0, 3)), Sample((), values=0.0), Sample((), values=1.0))),
     ],
 )
+
 
 @implements(np.clip, method="clip")
 def clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:

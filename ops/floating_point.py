@@ -71,7 +71,10 @@ copysign_p = elementwise(
     cases=[
         *binary_cases((0.5, 2), (0.5, 2)),
         *binary_cases((-2, -0.5), (0.5, 2)),
-        Case((Sample((4,), values=[1.0, -1.0, np.inf, 0.0]), Sample((4,), values=[-0.0, 0.0, -1.0, -2.0])), smooth=False),
+        Case(
+            (Sample((4,), values=[1.0, -1.0, np.inf, 0.0]), Sample((4,), values=[-0.0, 0.0, -1.0, -2.0])),
+            smooth=False,
+        ),
     ],
 )
 
@@ -86,20 +89,32 @@ heaviside_p = elementwise(
     np.heaviside,
     dtypes=FLOATS,
     jvp=lambda output, primals, tangents: (
-        None if tangents[1] is None else where(equal(primals[0], like(output, 0)), tangents[1], like(output, 0))
+        None
+        if tangents[1] is None
+        else where(equal(primals[0], like(output, 0)), tangents[1], like(output, 0))
     ),
     onnx=lowering(_heaviside_formula),
     exact=True,
     shadow="decision",
     cases=[
         *binary_cases((0.1, 1), (0.2, 0.8)),
-        Case((Sample((5,), values=[-1.0, 0.0, -0.0, 2.0, np.nan]), Sample((5,), values=[0.5, 0.25, 0.75, 0.5, 0.5])), smooth=False),
+        Case(
+            (
+                Sample((5,), values=[-1.0, 0.0, -0.0, 2.0, np.nan]),
+                Sample((5,), values=[0.5, 0.25, 0.75, 0.5, 0.5]),
+            ),
+            smooth=False,
+        ),
     ],
 )
 
 fabs = unary_function(absolute_p, np.fabs, doc="The absolute value, in floating point; slope 0 at 0.")
-copysign = binary_function(copysign_p, np.copysign, doc="The magnitude of x with the sign of y, that of -0.0 too.")
-heaviside = binary_function(heaviside_p, np.heaviside, doc="0 below 0, 1 above, and y where x is 0. Slope 0 in x.")
+copysign = binary_function(
+    copysign_p, np.copysign, doc="The magnitude of x with the sign of y, that of -0.0 too."
+)
+heaviside = binary_function(
+    heaviside_p, np.heaviside, doc="0 below 0, 1 above, and y where x is 0. Slope 0 in x."
+)
 
 
 @implements(np.absolute, operator="absolute")
@@ -127,7 +142,7 @@ def positive(x: Any) -> Any:
 def signbit(x: Any) -> Any:
     """Whether the sign bit is set: of -0.0 too. In ONNX that of a NaN is not seen and counts as unset."""
     x = operand(x)
-    dtype, weak = dtype_of(x)
+    dtype, _ = dtype_of(x)
     if is_float(dtype):
         return bind(signbit_p, cast(x, dtype))
     return less(x, 0) if dtype.kind == "i" else less(x, x)
@@ -153,7 +168,11 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
 def largest_number(dtype: DType) -> float:
     """The largest finite number of a float dtype."""
     # bfloat16 has 8 bits of significand and float32's exponents
-    return float(np.finfo(dtype).max) if dtype.kind == "f" and dtype.name != "bfloat16" else (2.0 - 2.0**-7) * 2.0**127
+    return (
+        float(np.finfo(dtype).max)
+        if dtype.kind == "f" and dtype.name != "bfloat16"
+        else (2.0 - 2.0**-7) * 2.0**127
+    )
 
 
 # ------------------------------------------------------------------------------------------------------ exponent and significand
@@ -250,7 +269,11 @@ def _ldexp_onnx(b: Any, exponent: str, x: str) -> str:
 
 
 def _ldexp_numpy(exponent: Array, x: Array) -> Array:
-    bounded = np.clip(exponent, -2200, 2200).astype(np.int32) if exponent.dtype.itemsize > 1 else exponent.astype(np.int32)
+    bounded = (
+        np.clip(exponent, -2200, 2200).astype(np.int32)
+        if exponent.dtype.itemsize > 1
+        else exponent.astype(np.int32)
+    )
     if x.dtype.name == "bfloat16":
         return np.ldexp(x.astype(np.float64), bounded).astype(x.dtype)
     return np.ldexp(x, bounded)
@@ -262,13 +285,22 @@ ldexp_p = elementwise(
     dtypes=FLOATS,
     mixed=True,
     linear=((1,),),
-    transpose=lambda ct, primals, output, *, active: (None, sum_to(bind(ldexp_p, primals[0], ct), primals[1].shape)),
+    transpose=lambda ct, primals, output, *, active: (
+        None,
+        sum_to(bind(ldexp_p, primals[0], ct), primals[1].shape),
+    ),
     onnx=_ldexp_onnx,
     exact=True,
     cases=[
         Case((Sample((2, 3), "int32", (-4, 4)), Sample((2, 3))), named=(("B", 3), ("B", 3))),
         Case((Sample((), "int64", (-4, 4)), Sample((3,)))),
-        Case((Sample((5,), "int32", values=[3, -2000, 2000, -1074, 0]), Sample((5,), "float64", values=[np.inf, 1.5, 1e-300, 1.75, np.nan])), smooth=False),
+        Case(
+            (
+                Sample((5,), "int32", values=[3, -2000, 2000, -1074, 0]),
+                Sample((5,), "float64", values=[np.inf, 1.5, 1e-300, 1.75, np.nan]),
+            ),
+            smooth=False,
+        ),
     ],
 )
 
@@ -295,7 +327,9 @@ def _nextafter_formula(m: Any, fmt: FloatFormat, x: Any, y: Any) -> Any:
     gap = _away_from_zero(m, fmt, size)
     # Below a power of two numbers are twice as dense
     e = _exponent(m, size)
-    inner = m.where(m.equal(_scaled(m, size, -e), 0.5) & (e - float(fmt.digits) > float(fmt.least)), gap * 0.5, gap)
+    inner = m.where(
+        m.equal(_scaled(m, size, -e), 0.5) & (e - float(fmt.digits) > float(fmt.least)), gap * 0.5, gap
+    )
     step = m.where(finite, m.where(outward, size + gap, size - inner), fmt.largest)
     step = m.where(step > fmt.largest, np.inf, step)
     step = m.where(~finite & outward, np.inf, step)
@@ -311,7 +345,11 @@ spacing_p = elementwise(
     onnx=_in_float64(_spacing_formula),
     exact=True,
     shadow="decision",
-    cases=[*unary_cases((0.55, 0.95)), _EDGES, Case((Sample((3,), values=[1.0, 1.0625, 2048.0]),), smooth=False)],
+    cases=[
+        *unary_cases((0.55, 0.95)),
+        _EDGES,
+        Case((Sample((3,), values=[1.0, 1.0625, 2048.0]),), smooth=False),
+    ],
 )
 nextafter_p = elementwise(
     "nextafter",
@@ -333,8 +371,14 @@ nextafter_p = elementwise(
     ],
 )
 
-spacing = unary_function(spacing_p, np.spacing, doc="The distance from x to the next number away from 0, with the sign of x. Slope 0.")
-nextafter = binary_function(nextafter_p, np.nextafter, doc="The next number after x towards y. Slopes 1 and 0.")
+spacing = unary_function(
+    spacing_p,
+    np.spacing,
+    doc="The distance from x to the next number away from 0, with the sign of x. Slope 0.",
+)
+nextafter = binary_function(
+    nextafter_p, np.nextafter, doc="The next number after x towards y. Slopes 1 and 0."
+)
 
 
 @implements(np.frexp)

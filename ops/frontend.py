@@ -12,8 +12,8 @@ import numpy as np
 from ..stage.dims import Dim
 from ..stage.errors import DTypeError, MutationError, TracingError, UnsupportedError
 from ..stage.spec import ArraySpec
-from ..stage.tracer import Tracer
 from ..stage.trace import bind
+from ..stage.tracer import Tracer
 from .operands import cast, operand, shape_of
 from .registry import ATTRIBUTES, METHODS, NUMPY, OPERATORS, SPECIAL, UFUNC_METHODS
 from .structure import reshape_p

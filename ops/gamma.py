@@ -72,7 +72,9 @@ _BERNOULLI = _bernoulli(25)
 
 def _series(n: int) -> list[float]:
     """The coefficients of x^-(n + 2k), k = 1, 2, ..., in the asymptotic series of polygamma(n), without its sign."""
-    return [float(_BERNOULLI[2 * k] * math.factorial(2 * k + n - 1) / math.factorial(2 * k)) for k in range(1, 9)]
+    return [
+        float(_BERNOULLI[2 * k] * math.factorial(2 * k + n - 1) / math.factorial(2 * k)) for k in range(1, 9)
+    ]
 
 
 def _cotangent_polynomial(n: int) -> list[float]:
@@ -80,7 +82,10 @@ def _cotangent_polynomial(n: int) -> list[float]:
     p = [0.0, math.pi]
     for _ in range(n):
         slope = [i * p[i] for i in range(1, len(p))]
-        p = [-math.pi * ((slope[i] if i < len(slope) else 0.0) + (slope[i - 2] if i >= 2 else 0.0)) for i in range(len(slope) + 2)]
+        p = [
+            -math.pi * ((slope[i] if i < len(slope) else 0.0) + (slope[i - 2] if i >= 2 else 0.0))
+            for i in range(len(slope) + 2)
+        ]
     return p
 
 
@@ -152,7 +157,11 @@ gammaln_p = elementwise(
     dtypes=FLOATS,
     jvp=lambda output, primals, tangents: tangents[0] * bind(polygamma_p, primals[0], n=0),
     onnx=lowering(_log_gamma_formula, wide=True),
-    cases=[*unary_cases((0.3, 9.0)), *unary_cases((-0.8, -0.2)), _points(0.0, -1.0, 1.0, 2.0, np.inf, -np.inf, np.nan, 1e4, 3.0)],
+    cases=[
+        *unary_cases((0.3, 9.0)),
+        *unary_cases((-0.8, -0.2)),
+        _points(0.0, -1.0, 1.0, 2.0, np.inf, -np.inf, np.nan, 1e4, 3.0),
+    ],
 )
 
 
@@ -162,5 +171,11 @@ def _function(name: str, compute: Callable[[Any], Any], doc: str) -> Callable[[A
     return implements_special(name)(compute)
 
 
-gammaln = _function("gammaln", lambda x: bind(gammaln_p, floating(x)), "log |gamma(x)|; inf at 0 and the negative integers.")
-digamma = _function("psi", lambda x: bind(polygamma_p, floating(x), n=0), "The derivative of log gamma(x); NaN at the negative integers.")
+gammaln = _function(
+    "gammaln", lambda x: bind(gammaln_p, floating(x)), "log |gamma(x)|; inf at 0 and the negative integers."
+)
+digamma = _function(
+    "psi",
+    lambda x: bind(polygamma_p, floating(x), n=0),
+    "The derivative of log gamma(x); NaN at the negative integers.",
+)

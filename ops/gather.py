@@ -23,7 +23,9 @@ from .structure import dim_value_p, move_axis, reshape_p, transpose_p
 
 def _abstract(x: ArraySpec, indices: ArraySpec, *, axis: int, unique: bool) -> ArraySpec:
     if indices.dtype != INT64 or not 0 <= axis < x.ndim:
-        raise ProgramError(f"gather: int64 indices along an axis are needed, got {indices!r} along axis {axis} of {x!r}")
+        raise ProgramError(
+            f"gather: int64 indices along an axis are needed, got {indices!r} along axis {axis} of {x!r}"
+        )
     return make_spec((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), x.dtype)
 
 
@@ -60,7 +62,9 @@ def _batch(ctx: Any, args: Any, axes: Any, /, *, axis: int, unique: bool) -> Any
         return bind(gather_p, x, indices, axis=axis, unique=False), axis
     x = move_axis(move_axis(x, axes[0], 0), axis + 1, 1)
     block = len(indices.shape) - 1
-    rows = bind(gather_nd_p, x, bind(reshape_p, indices, shape=(*indices.shape, 1)), batch_dims=1, unique=unique)
+    rows = bind(
+        gather_nd_p, x, bind(reshape_p, indices, shape=(*indices.shape, 1)), batch_dims=1, unique=unique
+    )
     return move_block(rows, 1, block, 1 + axis), 0
 
 
@@ -74,8 +78,16 @@ gather_p = Primitive(
     batch=_batch,
     onnx=lambda b, x, indices, *, axis, unique: b.op("Gather", x, indices, axis=axis),
     cases=[
-        Case((Sample((3, 4), "any"), Sample((2, 2), "int64", values=[[0, 2], [-1, 2]])), {"axis": 0, "unique": False}, named=((3, "C"), (2, 2))),
-        Case((Sample((2, 3, 2)), Sample((4,), "int64", values=[0, 2, 2, -1])), {"axis": 1, "unique": False}, named=(("B", 3, 2), (4,))),
+        Case(
+            (Sample((3, 4), "any"), Sample((2, 2), "int64", values=[[0, 2], [-1, 2]])),
+            {"axis": 0, "unique": False},
+            named=((3, "C"), (2, 2)),
+        ),
+        Case(
+            (Sample((2, 3, 2)), Sample((4,), "int64", values=[0, 2, 2, -1])),
+            {"axis": 1, "unique": False},
+            named=(("B", 3, 2), (4,)),
+        ),
         Case((Sample((2, 4)), Sample((2,), "int64", values=[3, 1])), {"axis": 1, "unique": True}),
         Case((Sample((2, 3)), Sample((), "int64", values=-1)), {"axis": 1, "unique": True}),
         Case((Sample((3, 2)), Sample((0,), "int64")), {"axis": 0, "unique": False}),
@@ -131,7 +143,13 @@ def take(a: Any, indices: Any, axis: Any = None, out: None = None, mode: str = "
     if not shape:
         x, shape = bind(reshape_p, x, shape=(1,)), (1,)
     axis = normalize_axis(axis, len(shape))
-    return bind(gather_p, x, _in_range(index, shape, axis, mode), axis=axis, unique=is_unique(index) if mode == "raise" else False)
+    return bind(
+        gather_p,
+        x,
+        _in_range(index, shape, axis, mode),
+        axis=axis,
+        unique=is_unique(index) if mode == "raise" else False,
+    )
 
 
 def _in_range(index: Any, shape: Shape, axis: int, mode: str) -> Any:

@@ -97,7 +97,9 @@ def _entry(item: Any) -> _Entry:
         mask = mask_array(array)
         return _Entry("flag", bool(mask)) if mask.ndim == 0 else _Entry("mask", mask)
     if not is_integer(array.dtype):
-        raise IndexError(_INVALID if not array.ndim else "arrays used as indices must be of integer (or boolean) type")
+        raise IndexError(
+            _INVALID if not array.ndim else "arrays used as indices must be of integer (or boolean) type"
+        )
     if array.ndim:
         return _Entry("array", cast(array, INT64))
     return _Entry("int", cast(array, INT64) if isinstance(array, Tracer) else int(array))
@@ -113,7 +115,9 @@ def _sequence(items: Sequence[Any]) -> Any:
 
 
 def _holds_traced(items: Sequence[Any]) -> bool:
-    return any(isinstance(i, Tracer | Dim) or (isinstance(i, list | tuple) and _holds_traced(i)) for i in items)
+    return any(
+        isinstance(i, Tracer | Dim) or (isinstance(i, list | tuple) and _holds_traced(i)) for i in items
+    )
 
 
 def _entries(index: Any, ndim: int) -> list[_Entry]:
@@ -132,11 +136,13 @@ def _entries(index: Any, ndim: int) -> list[_Entry]:
     return [*found[:at], *rest, *found[at + 1 :]]
 
 
-def _mask_entries(mask: Array, shape: Shape, axis: int) -> list[Array]:
+def _mask_entries(mask: Any, shape: Shape, axis: int) -> list[Array]:
     for offset, size in enumerate(mask.shape):
         have = shape[axis + offset]
         if isinstance(have, Dim):
-            raise ShapeError(f"a boolean mask of {size} elements indexes axis {axis + offset}, whose size {have} is known only at run time")
+            raise ShapeError(
+                f"a boolean mask of {size} elements indexes axis {axis + offset}, whose size {have} is known only at run time"
+            )
         if have != size and size:  # NumPy lets an empty mask pass
             raise IndexError(
                 f"boolean index did not match indexed array along axis {axis + offset}; size of axis is {have} "
@@ -179,7 +185,12 @@ def make_plan(index: Any, shape: Shape) -> IndexPlan:
             dropped.append(axis)
             axis += 1
         else:
-            for i in _mask_entries(value, shape, axis) if kind == "mask" else [np.asarray(value, INT64) if isinstance(value, int) else value]:
+            found: list[Any] = (
+                _mask_entries(value, shape, axis)
+                if kind == "mask"
+                else [np.asarray(value) if isinstance(value, int) else value]
+            )
+            for i in found:
                 arrays.append((axis, i))
                 broadcast.append(i)
                 axis += 1
@@ -190,7 +201,14 @@ def make_plan(index: Any, shape: Shape) -> IndexPlan:
     arrays = [(a, _checked(i, shape[a], a, block)) for a, i in arrays]
     is_scalar = not has_ellipsis and not is_fancy and all(e.kind in ("int", "gap") for e in entries)
     return IndexPlan(
-        shape, slices, tuple(dropped), tuple(arrays), block, tuple(layout), _is_unique(arrays, shape, block), not is_fancy and not is_scalar
+        shape,
+        slices,
+        tuple(dropped),
+        tuple(arrays),
+        block,
+        tuple(layout),
+        _is_unique(arrays, shape, block),
+        not is_fancy and not is_scalar,
     )
 
 
@@ -208,7 +226,9 @@ def _block(shapes: list[Shape]) -> Shape:
         if any(isinstance(d, Dim) for s in shapes for d in s):
             raise
         texts = " ".join(str(tuple(s)) for s in shapes)
-        raise IndexError(f"shape mismatch: indexing arrays could not be broadcast together with shapes {texts}") from error
+        raise IndexError(
+            f"shape mismatch: indexing arrays could not be broadcast together with shapes {texts}"
+        ) from error
 
 
 def _checked(index: Any, size: DimLike, axis: int, block: Shape | None) -> Any:
@@ -218,6 +238,11 @@ def _checked(index: Any, size: DimLike, axis: int, block: Shape | None) -> Any:
     if not index.ndim or not same_dim(product(block or ()), 0):
         check_bounds(index, size, axis)
     return np.where(index < 0, index + size, index)
+
+
+def static_shape(shape: Shape | None) -> tuple[int, ...]:
+    """The sizes of a shape without named dims."""
+    return tuple(d for d in shape or () if not isinstance(d, Dim))
 
 
 def _is_unique(arrays: list[tuple[int, Any]], shape: Shape, block: Shape | None) -> bool:
@@ -231,5 +256,5 @@ def _is_unique(arrays: list[tuple[int, Any]], shape: Shape, block: Shape | None)
         return False
     if any(isinstance(shape[a], Dim) and i.size and i.min() < 0 <= i.max() for a, i in arrays):
         return False
-    tuples = np.stack([np.broadcast_to(i, block).reshape(-1) for _, i in arrays], axis=1)  # pyright: ignore[reportArgumentType]
+    tuples = np.stack([np.broadcast_to(i, static_shape(block)).reshape(-1) for _, i in arrays], axis=1)
     return bool(len(np.unique(tuples, axis=0)) == count)

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from ..stage.dims import Dim, product, same_shape
 from ..stage.dtypes import BOOL
-from ..stage.errors import ShapeError
+from ..stage.errors import MutationError, ShapeError
 from ..stage.primitive import Primitive
-from ..stage.program import Const
+from ..stage.program import Const, constant
 from ..stage.spec import DimLike, Shape
-from ..stage.trace import bind
+from ..stage.trace import bind, lift_constant
 from ..stage.tracer import Tracer, mark_view
 from .arithmetic import where_p
-from .gather import gather_p, move_block
-from .index_plan import BLOCK, NEW, IndexPlan, Token, make_plan
+from .gather import gather_p
+from .index_plan import BLOCK, NEW, IndexPlan, Token, make_plan, static_shape
 from .joining import join
-from .operands import cast, operand, shape_of
-from .registry import implements
+from .operands import cast, normalize_axes, operand, shape_of
+from .registry import NUMPY, implements
 from .scatter import gather_nd_p, scatter_p
 from .slicing import canonical_slice, slice_axes
 from .structure import broadcast, reshape_p, transpose_p
@@ -72,7 +72,7 @@ def _tuples(plan: IndexPlan) -> Any:
     block = plan.block or ()
     arrays = [i for _, i in plan.arrays]
     if all(isinstance(i, np.ndarray) for i in arrays) and not any(isinstance(d, Dim) for d in block):
-        return np.stack([np.broadcast_to(i, block) for i in arrays], axis=-1)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        return np.stack([np.broadcast_to(i, static_shape(block)) for i in arrays], axis=-1)
     columns = [bind(reshape_p, broadcast(i, block), shape=(*block, 1)) for i in arrays]
     return columns[0] if len(columns) == 1 else join(columns, len(block))
 
@@ -82,7 +82,11 @@ def _gathered(x: Any, order: list[Token], plan: IndexPlan) -> tuple[Any, list[To
         axis, indices = plan.arrays[0]
         place = order.index(axis)
         indices = broadcast(indices, plan.block or ())
-        return bind(gather_p, x, indices, axis=place, unique=plan.unique), [*order[:place], BLOCK, *order[place + 1 :]]
+        return bind(gather_p, x, indices, axis=place, unique=plan.unique), [
+            *order[:place],
+            BLOCK,
+            *order[place + 1 :],
+        ]
     x, rest = _rows_first(x, order, plan)
     return bind(gather_nd_p, x, _tuples(plan), batch_dims=0, unique=plan.unique), [BLOCK, *rest]
 
@@ -118,7 +122,13 @@ def _with_new_axes(shape: Shape, plan: IndexPlan) -> Shape:
     dims = iter(shape)
     result: list[DimLike] = []
     for token in plan.layout:
-        result += [next(dims) for _ in plan.block or ()] if token == BLOCK else [1] if token == NEW else [next(dims)]
+        result += (
+            [next(dims) for _ in plan.block or ()]
+            if token == BLOCK
+            else [1]
+            if token == NEW
+            else [next(dims)]
+        )
     return tuple(result)
 
 
@@ -140,6 +150,17 @@ def put_plan(x: Any, plan: IndexPlan, values: Any, primitive: Primitive = scatte
     elif not isinstance(size := product(plan.block), Dim) and size:
         window = reshaped(values, window.shape)
     return _put_window(x, window, plan)
+
+
+def like_array(values: Any, x: Any) -> Any:
+    """Values as a traced array where x is one, so that their broadcasting is recorded and does not make large constants."""
+    if isinstance(values, Const):
+        return lift_constant(values) if isinstance(x, Tracer) else values.value
+    return (
+        lift_constant(constant(values))
+        if isinstance(x, Tracer) and isinstance(values, np.ndarray)
+        else values
+    )
 
 
 def _row_shape(window: Any, order: Sequence[Token], rest: Sequence[Token], plan: IndexPlan) -> Shape:
@@ -164,12 +185,12 @@ def broadcast_values(values: Any, shape: Shape) -> Any:
     have = shape_of(values)
     while len(have) > len(shape) and have[0] == 1:
         have = have[1:]
-    if isinstance(values, Const):
-        values = values.value
     try:
         return broadcast(reshaped(values, have), shape)
     except ShapeError as error:
-        raise ShapeError(f"could not broadcast input array from shape {tuple(shape_of(values))} into shape {tuple(shape)}") from error
+        raise ShapeError(
+            f"could not broadcast input array from shape {tuple(shape_of(values))} into shape {tuple(shape)}"
+        ) from error
 
 
 def _put_window(x: Any, window: Any, plan: IndexPlan) -> Any:
@@ -192,7 +213,12 @@ def single_mask(index: Any, shape: Shape) -> Any:
     if len(items) != 1 or (isinstance(index, tuple) and index[0] is Ellipsis):
         return None
     mask = items[0]
-    if not isinstance(mask, Tracer | np.ndarray) or mask.dtype != BOOL or not mask.ndim or mask.ndim > len(shape):
+    if (
+        not isinstance(mask, Tracer | np.ndarray)
+        or mask.dtype != BOOL
+        or not mask.ndim
+        or mask.ndim > len(shape)
+    ):
         return None
     return mask if same_shape(mask.shape, shape[: mask.ndim]) else None
 
@@ -205,7 +231,9 @@ def masked(x: Any, mask: Any, values: Any) -> Any:
         have = have[1:]
     if len(have) > row:
         return None
-    return bind(where_p, reshaped(mask, (*mask.shape, *(1,) * row)), broadcast_values(values, tuple(x.shape)), x)
+    return bind(
+        where_p, reshaped(mask, (*mask.shape, *(1,) * row)), broadcast_values(values, tuple(x.shape)), x
+    )
 
 
 @implements(operator="setitem")
@@ -214,7 +242,7 @@ def setitem(x: Any, index: Any, value: Any) -> Any:
 
     A traced boolean mask is fine where the value does not depend on how many elements it takes.
     """
-    values = cast(operand(value, "value"), x.dtype)
+    values = like_array(cast(operand(value, "value"), x.dtype), x)
     mask = single_mask(index, shape_of(x))
     if mask is not None:
         result = masked(x, mask, values)
@@ -222,3 +250,42 @@ def setitem(x: Any, index: Any, value: Any) -> Any:
             return result
     result = put_plan(x, make_plan(index, shape_of(x)), values)
     return copied(result) if result is value or result is x else result
+
+
+@implements(method="fill")
+def fill(x: Tracer, value: Any) -> None:
+    """x.fill(value): the same as x[...] = value."""
+    x[...] = value
+
+
+@implements(method="sort")
+def sort_in_place(x: Tracer, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
+    """x.sort(): the same as x[...] = np.sort(x, axis)."""
+    x[...] = NUMPY[np.sort](x, axis)
+
+
+@implements(method="put")
+def put(x: Tracer, indices: Any, values: Any, mode: str = "raise") -> NoReturn:
+    """Refused: it changes x through flat positions."""
+    raise MutationError(
+        "x.put changes its array; use x = x.reshape(-1).at[indices].set(values).reshape(x.shape)"
+    )
+
+
+@implements(np.ndim)
+def ndim(a: Any) -> int:
+    """How many axes an array has."""
+    return len(shape_of(a))
+
+
+@implements(np.shape)
+def shape(a: Any) -> Shape:
+    """The sizes of an array's axes."""
+    return shape_of(a)
+
+
+@implements(np.size)
+def size(a: Any, axis: Any = None) -> DimLike:
+    """The number of elements, or of those along an axis or axes."""
+    dims = shape_of(a)
+    return product(dims if axis is None else [dims[i] for i in normalize_axes(axis, len(dims))])

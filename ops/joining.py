@@ -18,7 +18,7 @@ from .arguments import array_operand, dim_argument, no_out, shape_argument, size
 from .operands import cast, normalize_axis, operand, promoted, shape_of
 from .registry import implements
 from .slicing import slice_axis
-from .structure import broadcast_to_p, reshape_p
+from .structure import broadcast_to_p, reshape_p, zeros
 from .views import copied, view
 
 # --------------------------------------------------------------------------------------------------------------- concatenate
@@ -42,12 +42,8 @@ def _concatenate_abstract(*xs: ArraySpec, axis: int) -> ArraySpec:
 def _concatenate_jvp(output: Any, primals: Any, tangents: Any, *, axis: int) -> Any:
     if all(t is None for t in tangents):
         return None
-    zero = np.zeros((), output.dtype)
-    return bind(
-        concatenate_p,
-        *(bind(broadcast_to_p, zero, shape=tuple(x.shape)) if t is None else t for x, t in zip(primals, tangents, strict=True)),
-        axis=axis,
-    )
+    filled = (zeros(x.shape, x.dtype) if t is None else t for x, t in zip(primals, tangents, strict=True))
+    return bind(concatenate_p, *filled, axis=axis)
 
 
 def _concatenate_transpose(ct: Any, primals: Any, output: Any, *, active: Any, axis: int) -> Any:

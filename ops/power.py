@@ -17,7 +17,7 @@ from .arithmetic import where
 from .comparison import equal
 from .conversion import copy
 from .exponential import log, sqrt_p
-from .families import FLOATS, NUMBERS, binary_cases, elementwise, kind_of, unary_cases
+from .families import NUMBERS, binary_cases, elementwise, kind_of, unary_cases
 from .operands import cast, dtype_of, operand
 from .registry import implements
 from .ufuncs import like, ufunc_operands, unary_function
@@ -114,7 +114,11 @@ reciprocal_p = elementwise(
     jvp=lambda output, primals, tangents: tangents[0] * -(output * output),
     onnx=_reciprocal_onnx,
     exact=lambda x: kind_of(x.dtype) == "f",
-    cases=[*unary_cases((0.4, 3)), Case((Sample((5,), "int", values=[0, 1, 2, 3, 100]),)), Case((Sample((3,), "int32", values=[-1, -2, 0]),))],
+    cases=[
+        *unary_cases((0.4, 3)),
+        Case((Sample((5,), "int", values=[0, 1, 2, 3, 100]),)),
+        Case((Sample((3,), "int32", values=[-1, -2, 0]),)),
+    ],
 )
 
 # ---------------------------------------------------------------------------------------------------------------------- power
@@ -150,10 +154,23 @@ def _power_by_loop(b: Any, x: str, y: str) -> str:
         odd = b.op("Equal", b.op("Mod", left, two), one)
         more = b.op("Div", left, two)
         body.output(b.op("Identity", running), ArraySpec((), BOOL))
-        for name in (more, b.op("Mul", square, square), b.op("Where", odd, b.op("Mul", result, square), result)):
+        for name in (
+            more,
+            b.op("Mul", square, square),
+            b.op("Where", odd, b.op("Mul", result, square), result),
+        ):
             body.output(name, spec)
     bits = dtype.itemsize * 8
-    return b.op("Loop", b.const(bits, np.int64), b.const(True, BOOL), exponent, base, start, outputs=3, body=body.proto)[2]
+    return b.op(
+        "Loop",
+        b.const(bits, np.int64),
+        b.const(True, BOOL),
+        exponent,
+        base,
+        start,
+        outputs=3,
+        body=body.proto,
+    )[2]
 
 
 def _power_jvp(output: Any, primals: Any, tangents: Any) -> Any:

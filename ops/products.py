@@ -17,6 +17,7 @@ from .contraction import Label, Term, contract, ordered
 from .matmul import matmul
 from .operands import cast, dtype_of, normalize_axis, operand, promoted, shape_of, spec
 from .registry import implements, implements_ufunc_method
+from .creation import eye
 from .joining import concatenate
 from .slicing import slice_axis
 from .structure import broadcast, move_axis, reshape_p
@@ -237,9 +238,7 @@ def matrix_power(x: Any, n: int) -> Any:
     if n < 0:
         raise UnsupportedError("matrix_power: negative powers need an inverse, which is not supported")
     if n == 0:
-        if type(shape[-1]) is not int:
-            raise UnsupportedError("matrix_power: the power 0 of matrices of a named size; use ons.numpy.eye")
-        return broadcast(np.eye(shape[-1], dtype=dtype_of(x)[0]), shape)
+        return broadcast(eye(shape[-1], dtype=dtype_of(x)[0]), shape)
     result = None
     while n:
         n, bit = divmod(n, 2)

@@ -21,12 +21,7 @@ from . import scatter_nodes
 from .arithmetic import divide_p, multiply_p, where_p
 from .comparison import equal_p
 from .families import NUMBERS, kind_of
-from .structure import align_batch, broadcast_to_p, cast_p, move_axis, reshape_p
-
-
-def zeros(shape: Shape, dtype: Any) -> Any:
-    """A traced array of zeros."""
-    return bind(broadcast_to_p, np.zeros((), dtype), shape=tuple(shape))
+from .structure import align_batch, broadcast_to_p, cast_p, move_axis, reshape_p, zeros
 
 
 def index_depth(indices: ArraySpec, what: str) -> int:
@@ -39,7 +34,9 @@ def index_depth(indices: ArraySpec, what: str) -> int:
 
 def _value_shape(what: str, x: ArraySpec, indices: ArraySpec, batch_dims: int) -> Shape:
     depth = index_depth(indices, what)
-    if x.ndim < batch_dims + depth or not all(map(same_dim, x.shape[:batch_dims], indices.shape[:batch_dims])):
+    if x.ndim < batch_dims + depth or not all(
+        map(same_dim, x.shape[:batch_dims], indices.shape[:batch_dims])
+    ):
         raise ShapeError(f"{what}: index tuples {indices!r} do not fit {x!r} with {batch_dims} batch axes")
     return (*indices.shape[:-1], *x.shape[batch_dims + depth :])
 
@@ -47,7 +44,9 @@ def _value_shape(what: str, x: ArraySpec, indices: ArraySpec, batch_dims: int) -
 def _places(indices: Array, batch_dims: int) -> tuple[Array, ...]:
     """Index tuples as NumPy takes them."""
     ndim = indices.ndim - 1
-    batch = [np.arange(n).reshape(n, *(1,) * (ndim - i - 1)) for i, n in enumerate(indices.shape[:batch_dims])]
+    batch = [
+        np.arange(n).reshape(n, *(1,) * (ndim - i - 1)) for i, n in enumerate(indices.shape[:batch_dims])
+    ]
     return (*batch, *np.moveaxis(indices, -1, 0))
 
 
@@ -58,7 +57,9 @@ def _gather_abstract(x: ArraySpec, indices: ArraySpec, *, batch_dims: int, uniqu
     return make_spec(_value_shape("gather_nd", x, indices, batch_dims), x.dtype)
 
 
-def _gather_transpose(ct: Any, primals: Any, output: Any, *, active: Any, batch_dims: int, unique: bool) -> Any:
+def _gather_transpose(
+    ct: Any, primals: Any, output: Any, *, active: Any, batch_dims: int, unique: bool
+) -> Any:
     x, indices = primals
     return scatter_into_zeros(x.shape, indices, ct, batch_dims=batch_dims, unique=unique), None
 
@@ -66,14 +67,22 @@ def _gather_transpose(ct: Any, primals: Any, output: Any, *, active: Any, batch_
 def scatter_into_zeros(shape: Shape, indices: Any, updates: Any, *, batch_dims: int = 0, unique: bool) -> Any:
     """Zeros of a shape with updates added at index tuples."""
     primitive = scatter_p if unique else scatter_add_p
-    return bind(primitive, zeros(shape, updates.dtype), indices, updates, batch_dims=batch_dims, unique=unique)
+    return bind(
+        primitive, zeros(shape, updates.dtype), indices, updates, batch_dims=batch_dims, unique=unique
+    )
 
 
 def _gather_batch(ctx: Any, args: Any, axes: Any, /, *, batch_dims: int, unique: bool) -> Any:
     x, indices = args
     if axes[1] is None:
         # The batch rides along as the last axis of the rows.
-        result = bind(gather_nd_p, move_axis(x, axes[0], len(x.shape) - 1), indices, batch_dims=batch_dims, unique=unique)
+        result = bind(
+            gather_nd_p,
+            move_axis(x, axes[0], len(x.shape) - 1),
+            indices,
+            batch_dims=batch_dims,
+            unique=unique,
+        )
         return result, len(result.shape) - 1
     if axes[0] is None:
         indices = move_axis(indices, axes[1], batch_dims)
@@ -123,7 +132,9 @@ def _last_numpy(indices: Array, *, shape: tuple[int, ...], batch_dims: int) -> A
 
 
 def _last_batch(ctx: Any, args: Any, axes: Any, /, *, shape: Shape, batch_dims: int) -> Any:
-    return bind(last_writer_p, move_axis(args[0], axes[0], 0), shape=(ctx.size, *shape), batch_dims=batch_dims + 1), 0
+    return bind(
+        last_writer_p, move_axis(args[0], axes[0], 0), shape=(ctx.size, *shape), batch_dims=batch_dims + 1
+    ), 0
 
 
 last_writer_p = Primitive(
@@ -150,10 +161,14 @@ def _scatter_batch(primitive: Primitive) -> Rule:
     def batch(ctx: Any, args: Any, axes: Any, /, *, batch_dims: int, unique: bool) -> Any:
         x, indices, updates = args
         if axes[1] is None:
-            x, updates = (_with_last_axis(a, axis, ctx.size) for a, axis in ((x, axes[0]), (updates, axes[2])))
+            x, updates = (
+                _with_last_axis(a, axis, ctx.size) for a, axis in ((x, axes[0]), (updates, axes[2]))
+            )
             result = bind(primitive, x, indices, updates, batch_dims=batch_dims, unique=unique)
             return result, len(result.shape) - 1
-        x, indices, updates = (_with_first_axis(a, axis, ctx.size) for a, axis in zip(args, axes, strict=True))
+        x, indices, updates = (
+            _with_first_axis(a, axis, ctx.size) for a, axis in zip(args, axes, strict=True)
+        )
         return bind(primitive, x, indices, updates, batch_dims=batch_dims + 1, unique=unique), 0
 
     return batch
@@ -162,7 +177,11 @@ def _scatter_batch(primitive: Primitive) -> Rule:
 def _with_first_axis(x: Any, axis: int | None, size: DimLike) -> Any:
     if axis is not None:
         return move_axis(x, axis, 0)
-    return bind(broadcast_to_p, align_batch(bind(reshape_p, x, shape=(1, *x.shape)), 0, len(x.shape)), shape=(size, *x.shape))
+    return bind(
+        broadcast_to_p,
+        align_batch(bind(reshape_p, x, shape=(1, *x.shape)), 0, len(x.shape)),
+        shape=(size, *x.shape),
+    )
 
 
 def _with_last_axis(x: Any, axis: int | None, size: DimLike) -> Any:
@@ -180,12 +199,20 @@ def _declare(
 ) -> Primitive:
     name = "scatter" if mode == "set" else f"scatter_{mode}"
 
-    def abstract(x: ArraySpec, indices: ArraySpec, updates: ArraySpec, *, batch_dims: int, unique: bool) -> ArraySpec:
+    def abstract(
+        x: ArraySpec, indices: ArraySpec, updates: ArraySpec, *, batch_dims: int, unique: bool
+    ) -> ArraySpec:
         wanted = _value_shape(name, x, indices, batch_dims)
         if mode != "set" and kind_of(x.dtype) not in NUMBERS:
             raise DTypeError(f"{name}: not supported for {short_name(x.dtype)}")
-        if x.dtype != updates.dtype or len(wanted) != updates.ndim or not all(map(same_dim, wanted, updates.shape)):
-            raise ShapeError(f"{name}: updates are {updates!r}, {short_name(x.dtype)}{list(wanted)} is needed for {x!r} and {indices!r}")
+        if (
+            x.dtype != updates.dtype
+            or len(wanted) != updates.ndim
+            or not all(map(same_dim, wanted, updates.shape))
+        ):
+            raise ShapeError(
+                f"{name}: updates are {updates!r}, {short_name(x.dtype)}{list(wanted)} is needed for {x!r} and {indices!r}"
+            )
         return make_spec(x.shape, x.dtype)
 
     def numpy(x: Array, indices: Array, updates: Array, *, batch_dims: int, unique: bool) -> Array:
@@ -211,15 +238,30 @@ def _declare(
     differentiable = mode != "multiply"
     cases = [
         Case((Sample((3, 2), kind), _ROWS, Sample((4, 2), kind)), _params(), smooth=smooth),
-        Case((Sample((2, 3)), Sample((2, 2), "int64", values=[[1, -1], [0, 2]]), Sample((2,))), _params(0, True), smooth=smooth),
-        Case((Sample((4, 2)), Sample((1,), "int64", values=[-2]), Sample((2,))), _params(0, True), smooth=smooth),
-        Case((Sample((0, 2), "int"), Sample((0, 1), "int64"), Sample((0, 2), "int")), _params(), smooth=smooth),
+        Case(
+            (Sample((2, 3)), Sample((2, 2), "int64", values=[[1, -1], [0, 2]]), Sample((2,))),
+            _params(0, True),
+            smooth=smooth,
+        ),
+        Case(
+            (Sample((4, 2)), Sample((1,), "int64", values=[-2]), Sample((2,))),
+            _params(0, True),
+            smooth=smooth,
+        ),
+        Case(
+            (Sample((0, 2), "int"), Sample((0, 1), "int64"), Sample((0, 2), "int")), _params(), smooth=smooth
+        ),
         Case((Sample((3, 0), "int"), _ROWS, Sample((4, 0), "int")), _params(), smooth=smooth),
     ]
     if differentiable:
         cases += [
             Case((Sample((2, 3)), _TUPLES, Sample((3,))), _params(), smooth=smooth),
-            Case((Sample((2, 3, 2)), _BATCHED, Sample((2, 3, 2))), _params(1), smooth=smooth, named=(("B", 3, 2), ("B", 3, 1), ("B", 3, 2))),
+            Case(
+                (Sample((2, 3, 2)), _BATCHED, Sample((2, 3, 2))),
+                _params(1),
+                smooth=smooth,
+                named=(("B", 3, 2), ("B", 3, 1), ("B", 3, 2)),
+            ),
         ]
     primitive = Primitive(
         name,
@@ -254,7 +296,9 @@ def _set_transpose(ct: Any, primals: Any, output: Any, *, active: Any, batch_dim
     depth = indices.shape[-1]
     to_x = to_updates = None
     if active[0]:
-        to_x = bind(scatter_p, ct, indices, zeros(updates.shape, ct.dtype), batch_dims=batch_dims, unique=unique)
+        to_x = bind(
+            scatter_p, ct, indices, zeros(updates.shape, ct.dtype), batch_dims=batch_dims, unique=unique
+        )
     if active[2]:
         to_updates = bind(gather_nd_p, ct, indices, batch_dims=batch_dims, unique=unique)
         if not unique:
@@ -272,11 +316,20 @@ def _add_jvp(output: Any, primals: Any, tangents: Any, *, batch_dims: int, uniqu
     a, _, c = tangents
     if c is None:
         return a
-    return bind(scatter_add_p, _zeros_like(primals[0]) if a is None else a, primals[1], c, batch_dims=batch_dims, unique=unique)
+    return bind(
+        scatter_add_p,
+        _zeros_like(primals[0]) if a is None else a,
+        primals[1],
+        c,
+        batch_dims=batch_dims,
+        unique=unique,
+    )
 
 
 def _add_transpose(ct: Any, primals: Any, output: Any, *, active: Any, batch_dims: int, unique: bool) -> Any:
-    to_updates = bind(gather_nd_p, ct, primals[1], batch_dims=batch_dims, unique=unique) if active[2] else None
+    to_updates = (
+        bind(gather_nd_p, ct, primals[1], batch_dims=batch_dims, unique=unique) if active[2] else None
+    )
     return (ct if active[0] else None), None, to_updates
 
 
@@ -286,7 +339,11 @@ scatter_add_p = _declare("add", jvp=_add_jvp, linear=((0, 2),), transpose=_add_t
 def _multiply_jvp(output: Any, primals: Any, tangents: Any, *, batch_dims: int, unique: bool) -> Any:
     x, indices, updates = primals
     a, _, c = tangents
-    first = None if a is None else bind(scatter_multiply_p, a, indices, updates, batch_dims=batch_dims, unique=unique)
+    first = (
+        None
+        if a is None
+        else bind(scatter_multiply_p, a, indices, updates, batch_dims=batch_dims, unique=unique)
+    )
     if c is None:
         return first
     if not unique:
@@ -299,10 +356,16 @@ def _multiply_jvp(output: Any, primals: Any, tangents: Any, *, batch_dims: int, 
     return bind(scatter_add_p, base, indices, bind(multiply_p, c, rows), batch_dims=batch_dims, unique=True)
 
 
-def _multiply_transpose(ct: Any, primals: Any, output: Any, *, active: Any, batch_dims: int, unique: bool) -> Any:
+def _multiply_transpose(
+    ct: Any, primals: Any, output: Any, *, active: Any, batch_dims: int, unique: bool
+) -> Any:
     if not active[0]:
         return None, None, None
-    return bind(scatter_multiply_p, ct, primals[1], primals[2], batch_dims=batch_dims, unique=unique), None, None
+    return (
+        bind(scatter_multiply_p, ct, primals[1], primals[2], batch_dims=batch_dims, unique=unique),
+        None,
+        None,
+    )
 
 
 scatter_multiply_p = _declare("multiply", jvp=_multiply_jvp, linear=((0,),), transpose=_multiply_transpose)
@@ -335,4 +398,10 @@ def _extreme_jvp(output: Any, primals: Any, tangents: Any, *, batch_dims: int, u
 
 scatter_min_p = _declare("min", jvp=_extreme_jvp)
 scatter_max_p = _declare("max", jvp=_extreme_jvp)
-SCATTER = {"set": scatter_p, "add": scatter_add_p, "multiply": scatter_multiply_p, "min": scatter_min_p, "max": scatter_max_p}
+SCATTER = {
+    "set": scatter_p,
+    "add": scatter_add_p,
+    "multiply": scatter_multiply_p,
+    "min": scatter_min_p,
+    "max": scatter_max_p,
+}

@@ -199,13 +199,17 @@ def _moved(x: Any, axis: int, ndim: int) -> Any:
 def _static_size(x: Any, axis: int, what: str) -> int:
     size = shape_of(x)[axis]
     if isinstance(size, Dim):
-        raise ShapeError(f"{what}: axis {axis} has size {size}, which is known only at run time; slice and concatenate instead")
+        raise ShapeError(
+            f"{what}: axis {axis} has size {size}, which is known only at run time; slice and concatenate instead"
+        )
     return size
 
 
 def _constant(obj: Any, what: str) -> Any:
     if isinstance(obj, Tracer):
-        raise ConcretizationError(f"{what}: the positions are traced; constants are needed, or x[index] with a traced index of known shape")
+        raise ConcretizationError(
+            f"{what}: the positions are traced; constants are needed, or x[index] with a traced index of known shape"
+        )
     return obj
 
 
@@ -240,7 +244,9 @@ def flatnonzero(a: Any, *, size: Any = None, fill_value: Any = 0) -> Any:
     table = zeros((size + 1,), INT64)
     slots = bind(reshape_p, slot, shape=(total, 1))
     found = bind(scatter_max_p, table, slots, iota(total), batch_dims=0, unique=False)
-    return where(less(iota(size), count_nonzero(hits)), slice_axis(found, 0, 0, size), np.asarray(fill_value, INT64))
+    return where(
+        less(iota(size), count_nonzero(hits)), slice_axis(found, 0, 0, size), np.asarray(fill_value, INT64)
+    )
 
 
 @implements(np.nonzero, method="nonzero")
@@ -252,7 +258,9 @@ def nonzero(a: Any, *, size: Any = None, fill_value: Any = 0) -> tuple[Any, ...]
     x = _array(a, "nonzero")
     shape = shape_of(x)
     if not shape:
-        raise ValueError("Calling nonzero on 0d arrays is not allowed. Use np.atleast_1d(scalar).nonzero() instead.")
+        raise ValueError(
+            "Calling nonzero on 0d arrays is not allowed. Use np.atleast_1d(scalar).nonzero() instead."
+        )
     if size is None:
         known = _known(x)
         if known is None:
@@ -307,12 +315,16 @@ def unique(
     if size is None:
         raise _no_size("unique", x)
     if return_index or return_inverse or return_counts or axis is not None:
-        raise UnsupportedError("unique: of a traced array only the elements are given; sort it, and compare neighbours for the rest")
+        raise UnsupportedError(
+            "unique: of a traced array only the elements are given; sort it, and compare neighbours for the rest"
+        )
     ordered = sort(_flat(x))
     before, after = slice_axis(ordered, 0, None, -1), slice_axis(ordered, 0, 1, None)
     is_new = not_equal(after, before)
     if equal_nan and is_float(x.dtype):
-        is_new = logical_and(is_new, logical_not(logical_and(not_equal(after, after), not_equal(before, before))))
+        is_new = logical_and(
+            is_new, logical_not(logical_and(not_equal(after, after), not_equal(before, before)))
+        )
     total = size_of(x)
     if isinstance(total, Dim) or total == 0:
         first = equal(slice_axis(ordered, 0, None, 1), slice_axis(ordered, 0, None, 1))
@@ -323,7 +335,9 @@ def unique(
     found = take(ordered, flatnonzero(is_new, size=size))
     if fill_value is None:
         return found
-    return where(less(iota(dim_argument(size)), count_nonzero(is_new)), found, cast(operand(fill_value), x.dtype))
+    return where(
+        less(iota(dim_argument(size)), count_nonzero(is_new)), found, cast(operand(fill_value), x.dtype)
+    )
 
 
 def _data_dependent(name: str) -> Callable[..., Any]:
@@ -359,9 +373,15 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0, *, length: Any 
             )
         length = max(int(known.max(initial=-1)) + 1, minlength)
     if len(shape_of(index)) != 1:
-        raise ValueError("object too deep for desired array" if len(shape_of(index)) else "object of too small depth for desired array")
+        raise ValueError(
+            "object too deep for desired array"
+            if len(shape_of(index))
+            else "object of too small depth for desired array"
+        )
     if not is_integer(index.dtype):
-        raise TypeError(f"Cannot cast array data from dtype({index.dtype.name!r}) to dtype('int64') according to the rule 'safe'")
+        raise TypeError(
+            f"Cannot cast array data from dtype({index.dtype.name!r}) to dtype('int64') according to the rule 'safe'"
+        )
     index = cast(index, INT64)
     limit = dim_operand(dim_argument(length))
     index = where(greater_equal(index, np.asarray(0)), index, add(limit, np.asarray(1)))
@@ -369,4 +389,6 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0, *, length: Any 
     values = np.ones((), INT64) if values is None else cast(values, dtype)
     values = broadcast(values, shape_of(index))
     places = bind(reshape_p, index, shape=(size_of(index), 1))
-    return bind(scatter_add_p, zeros((dim_argument(length),), dtype), places, values, batch_dims=0, unique=False)
+    return bind(
+        scatter_add_p, zeros((dim_argument(length),), dtype), places, values, batch_dims=0, unique=False
+    )

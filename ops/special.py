@@ -60,7 +60,9 @@ def _erfinv_ratio(m: Mathematics, w: Any) -> Any:
     s = m.sqrt(m.maximum(w, 1.0))
     middle = 1.0 / (m.minimum(m.maximum(s, 2.0), 4.0) + 2.0)
     far = 1.0 / (m.minimum(m.maximum(s, 4.0), 28.0) + 2.0)
-    outer = m.where(w < 16.0, approximate(middle, ERFINV_MIDDLE) / middle, approximate(far, ERFINV_TAIL) / far)
+    outer = m.where(
+        w < 16.0, approximate(middle, ERFINV_MIDDLE) / middle, approximate(far, ERFINV_TAIL) / far
+    )
     return m.where(w < 4.0, approximate(m.minimum(w, 4.0), ERFINV_CENTRE), outer)
 
 
@@ -82,10 +84,22 @@ def _ndtri_formula(m: Mathematics, p: Any) -> Any:
 
 
 def _special(
-    name: str, formula: Callable[..., Any], jvp: Rule, cases: list[Case], *, onnx: Rule | None = None, **rules: Any
+    name: str,
+    formula: Callable[..., Any],
+    jvp: Rule,
+    cases: list[Case],
+    *,
+    onnx: Rule | None = None,
+    **rules: Any,
 ) -> Any:
     return elementwise(
-        name, evaluation(formula), dtypes=FLOATS, jvp=jvp, onnx=onnx or lowering(formula, wide=True), cases=cases, **rules
+        name,
+        evaluation(formula),
+        dtypes=FLOATS,
+        jvp=jvp,
+        onnx=onnx or lowering(formula, wide=True),
+        cases=cases,
+        **rules,
     )
 
 
@@ -170,7 +184,13 @@ xlogy_p = _special(
     _xlogy_jvp,
     [
         *binary_cases((0.5, 2), (0.3, 3)),
-        Case((Sample((5,), values=[0.0, 0.0, 1.0, 0.0, 2.0]), Sample((5,), values=[0.0, np.nan, 0.0, np.inf, -1.0])), smooth=False),
+        Case(
+            (
+                Sample((5,), values=[0.0, 0.0, 1.0, 0.0, 2.0]),
+                Sample((5,), values=[0.0, np.nan, 0.0, np.inf, -1.0]),
+            ),
+            smooth=False,
+        ),
     ],
     onnx=lowering(_xlogy_formula),
 )
@@ -206,4 +226,6 @@ def _xlogy(x: Any, y: Any) -> Any:
     return bind(xlogy_p, a, b)
 
 
-xlogy: Callable[[Any, Any], Any] = _named(_xlogy, "xlogy", "x log(y), 0 where x is 0 (unless y is NaN). Slopes: log(y) in x, x / y in y.")
+xlogy: Callable[[Any, Any], Any] = _named(
+    _xlogy, "xlogy", "x log(y), 0 where x is 0 (unless y is NaN). Slopes: log(y) in x, x / y in y."
+)

@@ -13,8 +13,9 @@ from ..stage.dims import Dim, broadcast_dim, exact_div, product, same_dim
 from ..stage.dtypes import FLOAT32, FLOAT64, INT64, DType, is_float
 from ..stage.errors import ShapeError
 from ..stage.primitive import Array, Case, Primitive, Sample
+from ..stage.program import constant
 from ..stage.spec import ArraySpec, DimLike, Shape, make_spec
-from ..stage.trace import bind
+from ..stage.trace import bind, is_tracing, lift_constant
 from ..stage.tracer import Tracer
 
 # ---------------------------------------------------------------------------------------------------------------------- cast
@@ -261,6 +262,12 @@ broadcast_to_p = Primitive(
 def broadcast(x: Any, shape: Shape) -> Any:
     """x broadcast to a shape; nothing is recorded where it has it already."""
     return x if _same(x.shape, shape) else bind(broadcast_to_p, x, shape=shape)
+
+
+def zeros(shape: Shape, dtype: DType) -> Any:
+    """Zeros of a shape; while tracing they are recorded as a broadcast, so that no Program holds them as a constant."""
+    zero = np.zeros((), dtype)
+    return bind(broadcast_to_p, lift_constant(constant(zero)) if is_tracing() else zero, shape=tuple(shape))
 
 
 # ---------------------------------------------------------------------------------------------------------------- reduce_sum

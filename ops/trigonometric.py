@@ -140,7 +140,12 @@ def _arctan2_onnx() -> Rule:
 
 
 def _function(
-    name: str, ufunc: Any, onnx: Rule | str, slope: Callable[[Any, Any], Any], domain: tuple[float, float], special: tuple[float, ...] = ()
+    name: str,
+    ufunc: Any,
+    onnx: Rule | str,
+    slope: Callable[[Any, Any], Any],
+    domain: tuple[float, float],
+    special: tuple[float, ...] = (),
 ) -> Any:
     edges = [Case((Sample((len(special),), values=list(special)),), smooth=False)] if special else []
     return elementwise(
@@ -157,24 +162,62 @@ _ZERO = (0.0, -0.0, np.nan)
 _ENDS = (np.inf, -np.inf, *_ZERO)
 sin_p = _function("sin", np.sin, "Sin", lambda output, x: bind(cos_p, x), (-3, 3), _ENDS)
 cos_p = _function("cos", np.cos, "Cos", lambda output, x: -bind(sin_p, x), (-3, 3), _ENDS)
-tan_p = _function("tan", np.tan, native("Tan", _tan_formula), lambda output, x: 1 + output * output, (-1.3, 1.3), _ZERO)
+tan_p = _function(
+    "tan", np.tan, native("Tan", _tan_formula), lambda output, x: 1 + output * output, (-1.3, 1.3), _ZERO
+)
 arcsin_p = _function(
-    "arcsin", np.arcsin, native("Asin", _asin_formula), lambda output, x: 1 / sqrt((1 - x) * (1 + x)), (-0.9, 0.9), (1.0, -1.0, 1.5, *_ZERO)
+    "arcsin",
+    np.arcsin,
+    native("Asin", _asin_formula),
+    lambda output, x: 1 / sqrt((1 - x) * (1 + x)),
+    (-0.9, 0.9),
+    (1.0, -1.0, 1.5, *_ZERO),
 )
 arccos_p = _function(
-    "arccos", np.arccos, native("Acos", _acos_formula), lambda output, x: -1 / sqrt((1 - x) * (1 + x)), (-0.9, 0.9), (1.0, -1.0, 1.5, *_ZERO)
+    "arccos",
+    np.arccos,
+    native("Acos", _acos_formula),
+    lambda output, x: -1 / sqrt((1 - x) * (1 + x)),
+    (-0.9, 0.9),
+    (1.0, -1.0, 1.5, *_ZERO),
 )
-arctan_p = _function("arctan", np.arctan, native("Atan", atan_formula), lambda output, x: 1 / (1 + x * x), (-3, 3), (*_ENDS, 1e-9, 1e4))
-sinh_p = _function("sinh", np.sinh, native("Sinh", _sinh_formula), lambda output, x: bind(cosh_p, x), (-2, 2), (*_ENDS, 1e-9))
-cosh_p = _function("cosh", np.cosh, native("Cosh", _cosh_formula), lambda output, x: bind(sinh_p, x), (-2, 2), _ENDS)
+arctan_p = _function(
+    "arctan",
+    np.arctan,
+    native("Atan", atan_formula),
+    lambda output, x: 1 / (1 + x * x),
+    (-3, 3),
+    (*_ENDS, 1e-9, 1e4),
+)
+sinh_p = _function(
+    "sinh", np.sinh, native("Sinh", _sinh_formula), lambda output, x: bind(cosh_p, x), (-2, 2), (*_ENDS, 1e-9)
+)
+cosh_p = _function(
+    "cosh", np.cosh, native("Cosh", _cosh_formula), lambda output, x: bind(sinh_p, x), (-2, 2), _ENDS
+)
 arcsinh_p = _function(
-    "arcsinh", np.arcsinh, native("Asinh", _asinh_formula), lambda output, x: 1 / bind(hypot_p, x, like(x, 1)), (-3, 3), (*_ENDS, 1e-9, 1e4, -1e4)
+    "arcsinh",
+    np.arcsinh,
+    native("Asinh", _asinh_formula),
+    lambda output, x: 1 / bind(hypot_p, x, like(x, 1)),
+    (-3, 3),
+    (*_ENDS, 1e-9, 1e4, -1e4),
 )
 arccosh_p = _function(
-    "arccosh", np.arccosh, native("Acosh", _acosh_formula), lambda output, x: 1 / sqrt((x - 1) * (x + 1)), (1.2, 4), (1.0, 0.5, np.inf, np.nan, 1e4)
+    "arccosh",
+    np.arccosh,
+    native("Acosh", _acosh_formula),
+    lambda output, x: 1 / sqrt((x - 1) * (x + 1)),
+    (1.2, 4),
+    (1.0, 0.5, np.inf, np.nan, 1e4),
 )
 arctanh_p = _function(
-    "arctanh", np.arctanh, native("Atanh", _atanh_formula), lambda output, x: 1 / ((1 - x) * (1 + x)), (-0.9, 0.9), (1.0, -1.0, 1.5, 1e-9, *_ZERO)
+    "arctanh",
+    np.arctanh,
+    native("Atanh", _atanh_formula),
+    lambda output, x: 1 / ((1 - x) * (1 + x)),
+    (-0.9, 0.9),
+    (1.0, -1.0, 1.5, 1e-9, *_ZERO),
 )
 
 # --------------------------------------------------------------------------------------------------------- of two operands
@@ -196,7 +239,9 @@ def _half_precision(function: Callable[..., Any]) -> Callable[..., Array]:
 
     def rule(*arrays: Array) -> Array:
         dtype = arrays[0].dtype
-        return function(*(x.astype(half_as_single(dtype), copy=False) for x in arrays)).astype(dtype, copy=False)
+        return function(*(x.astype(half_as_single(dtype), copy=False) for x in arrays)).astype(
+            dtype, copy=False
+        )
 
     return rule
 
@@ -209,9 +254,24 @@ hypot_p = elementwise(
     onnx=_hypot_onnx(),
     cases=[
         *binary_cases((0.5, 2), (-2, -0.5)),
-        Case((Sample((6,), values=[0.0, np.inf, np.nan, np.nan, 3.0, -3.0]), Sample((6,), values=[0.0, np.nan, -np.inf, 1.0, 4.0, 4.0])), smooth=False),
-        Case((Sample((2,), "float32", values=[3e30, 3e-30]), Sample((2,), "float32", values=[4e30, 4e-30])), smooth=False),
-        Case((Sample((2,), "float64", values=[3e300, 3e-300]), Sample((2,), "float64", values=[4e300, 4e-300])), smooth=False),
+        Case(
+            (
+                Sample((6,), values=[0.0, np.inf, np.nan, np.nan, 3.0, -3.0]),
+                Sample((6,), values=[0.0, np.nan, -np.inf, 1.0, 4.0, 4.0]),
+            ),
+            smooth=False,
+        ),
+        Case(
+            (Sample((2,), "float32", values=[3e30, 3e-30]), Sample((2,), "float32", values=[4e30, 4e-30])),
+            smooth=False,
+        ),
+        Case(
+            (
+                Sample((2,), "float64", values=[3e300, 3e-300]),
+                Sample((2,), "float64", values=[4e300, 4e-300]),
+            ),
+            smooth=False,
+        ),
     ],
 )
 
@@ -239,8 +299,13 @@ arctan2_p = elementwise(
         *binary_cases((-2, -0.5), (-2, -0.5)),
         Case(
             (
-                Sample((12,), values=[0.0, -0.0, 1.0, 0.0, -0.0, 0.0, np.inf, -np.inf, np.inf, 1.0, np.nan, -1.0]),
-                Sample((12,), values=[-1.0, -1.0, 0.0, 0.0, -0.0, -0.0, np.inf, np.inf, -np.inf, -np.inf, 1.0, 0.0]),
+                Sample(
+                    (12,), values=[0.0, -0.0, 1.0, 0.0, -0.0, 0.0, np.inf, -np.inf, np.inf, 1.0, np.nan, -1.0]
+                ),
+                Sample(
+                    (12,),
+                    values=[-1.0, -1.0, 0.0, 0.0, -0.0, -0.0, np.inf, np.inf, -np.inf, -np.inf, 1.0, 0.0],
+                ),
             ),
             smooth=False,
         ),
@@ -285,8 +350,12 @@ def sinc(x: Any) -> Any:
 sin = unary_function(sin_p, np.sin, doc="The sine of x radians.")
 cos = unary_function(cos_p, np.cos, doc="The cosine of x radians.")
 tan = unary_function(tan_p, np.tan, doc="The tangent of x radians.")
-arcsin = unary_function(arcsin_p, np.arcsin, doc="The angle in [-pi/2, pi/2] radians whose sine is x; NaN outside [-1, 1].")
-arccos = unary_function(arccos_p, np.arccos, doc="The angle in [0, pi] radians whose cosine is x; NaN outside [-1, 1].")
+arcsin = unary_function(
+    arcsin_p, np.arcsin, doc="The angle in [-pi/2, pi/2] radians whose sine is x; NaN outside [-1, 1]."
+)
+arccos = unary_function(
+    arccos_p, np.arccos, doc="The angle in [0, pi] radians whose cosine is x; NaN outside [-1, 1]."
+)
 arctan = unary_function(arctan_p, np.arctan, doc="The angle in [-pi/2, pi/2] radians whose tangent is x.")
 sinh = unary_function(sinh_p, np.sinh, doc="The hyperbolic sine.")
 cosh = unary_function(cosh_p, np.cosh, doc="The hyperbolic cosine.")
@@ -294,7 +363,11 @@ arcsinh = unary_function(arcsinh_p, np.arcsinh, doc="The inverse of sinh.")
 arccosh = unary_function(arccosh_p, np.arccosh, doc="The inverse of cosh on [0, inf); NaN below 1.")
 arctanh = unary_function(arctanh_p, np.arctanh, doc="The inverse of tanh; infinite at -1 and 1, NaN beyond.")
 hypot = binary_function(hypot_p, np.hypot, doc="sqrt(x**2 + y**2) without overflow; slope 0 at the origin.")
-arctan2 = binary_function(arctan2_p, np.arctan2, doc="The angle of the point (x=second, y=first operand) in [-pi, pi] radians; slope 0 at the origin.")
+arctan2 = binary_function(
+    arctan2_p,
+    np.arctan2,
+    doc="The angle of the point (x=second, y=first operand) in [-pi, pi] radians; slope 0 at the origin.",
+)
 
 
 def _scaled(factor: float, doc: str, *ufuncs: Any) -> Callable[[Any], Any]:

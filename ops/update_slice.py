@@ -13,14 +13,18 @@ from ..stage.primitive import Array, Case, Primitive, Sample
 from ..stage.spec import ArraySpec, DimLike, Shape, make_spec
 from ..stage.trace import bind
 from .along_axis import batch_all
-from .scatter import zeros
 from .slicing import slice_p, slice_size
+from .structure import zeros
 
 
-def _abstract(x: ArraySpec, values: ArraySpec, *, start: Shape, stop: Shape, step: tuple[int, ...]) -> ArraySpec:
+def _abstract(
+    x: ArraySpec, values: ArraySpec, *, start: Shape, stop: Shape, step: tuple[int, ...]
+) -> ArraySpec:
     window = tuple(map(slice_size, start, stop, step, x.shape))
     if x.dtype != values.dtype or len(window) != values.ndim or not all(map(same_dim, window, values.shape)):
-        raise ShapeError(f"update_slice: the values are {values!r}, the window has shape {list(window)} in {x!r}")
+        raise ShapeError(
+            f"update_slice: the values are {values!r}, the window has shape {list(window)} in {x!r}"
+        )
     return make_spec(x.shape, x.dtype)
 
 
@@ -33,7 +37,11 @@ def _numpy(x: Array, values: Array, **window: Any) -> Array:
 def _jvp(output: Any, primals: Any, tangents: Any, **window: Any) -> Any:
     if all(t is None for t in tangents):
         return None
-    return bind(update_slice_p, *(zeros(x.shape, x.dtype) if t is None else t for x, t in zip(primals, tangents, strict=True)), **window)
+    return bind(
+        update_slice_p,
+        *(zeros(x.shape, x.dtype) if t is None else t for x, t in zip(primals, tangents, strict=True)),
+        **window,
+    )
 
 
 def _transpose(ct: Any, primals: Any, output: Any, *, active: Any, **window: Any) -> Any:
@@ -59,7 +67,16 @@ def _onnx(b: Any, x: str, values: str, *, start: Shape, stop: Shape, step: tuple
     return _replaced(b, x, values, axes, shape, window, start, step)
 
 
-def _replaced(b: Any, x: str, values: str, axes: list[int], shape: Shape, window: Shape, start: Shape, step: tuple[int, ...]) -> str:
+def _replaced(
+    b: Any,
+    x: str,
+    values: str,
+    axes: list[int],
+    shape: Shape,
+    window: Shape,
+    start: Shape,
+    step: tuple[int, ...],
+) -> str:
     """Along the first axis: what stands before the window, the window with the other axes replaced in it, what stands after it."""
     if not axes:
         return b.op("Identity", values)
@@ -125,12 +142,24 @@ def _simplify(ctx: Any, x: Any, values: Any, *, start: Shape, stop: Shape, step:
     size = product(ctx.spec(values).shape)
     if not isinstance(size, Dim) and size == 0:
         return x
-    return values if all(map(is_whole, start, stop, step, ctx.spec(x).shape)) and not ctx.spec(values).weak else None
+    return (
+        values
+        if all(map(is_whole, start, stop, step, ctx.spec(x).shape)) and not ctx.spec(values).weak
+        else None
+    )
 
 
-def _case(shape: tuple[int, ...], window: tuple[int, ...], slices: list[tuple[int, int, int]], dtype: str = "float", **more: Any) -> Case:
+def _case(
+    shape: tuple[int, ...],
+    window: tuple[int, ...],
+    slices: list[tuple[int, int, int]],
+    dtype: str = "float",
+    **more: Any,
+) -> Case:
     start, stop, step = (tuple(s[i] for s in slices) for i in range(3))
-    return Case((Sample(shape, dtype), Sample(window, dtype)), {"start": start, "stop": stop, "step": step}, **more)
+    return Case(
+        (Sample(shape, dtype), Sample(window, dtype)), {"start": start, "stop": stop, "step": step}, **more
+    )
 
 
 update_slice_p = Primitive(

@@ -233,6 +233,15 @@ def trace_program(
     _stack.traces.append(trace)
     try:
         outputs = [trace.atom(leaf) for leaf in function(*tracers)]
+    except ValueError as error:
+        # NumPy turns what float(tracer) raised into "setting an array element with a sequence".
+        if isinstance(error.__cause__, ConcretizationError):
+            raise ConcretizationError(
+                "buffer[i] = tracer stores a traced array in a NumPy array, which takes values only; use "
+                "buffer = ons.at(buffer)[i].set(tracer), or gather the parts with ons.numpy.stack",
+                source=error.__cause__.source,
+            ) from error
+        raise
     finally:
         trace.live = False
         if _stack.traces.pop() is not trace:

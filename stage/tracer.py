@@ -80,7 +80,18 @@ class PendingUpdate:
 class Tracer:
     """An array in a trace. Never made by user code; has no value unless the trace evaluates as it records."""
 
-    __slots__ = ("__weakref__", "_ancestors", "_atom", "_base", "_base_index", "_is_input", "_pending", "_trace", "_value", "_views")
+    __slots__ = (
+        "__weakref__",
+        "_ancestors",
+        "_atom",
+        "_base",
+        "_base_index",
+        "_is_input",
+        "_pending",
+        "_trace",
+        "_value",
+        "_views",
+    )
 
     __array_priority__ = 1000.0
 
@@ -123,7 +134,9 @@ class Tracer:
         if not shape:
             raise TypeError("len() of unsized object")
         if isinstance(shape[0], Dim):
-            raise ConcretizationError(f"len() of an array of shape {list(shape)}: the size is known only at run time; use x.shape[0]")
+            raise ConcretizationError(
+                f"len() of an array of shape {list(shape)}: the size is known only at run time; use x.shape[0]"
+            )
         return shape[0]
 
     def __iter__(self) -> Iterator[Any]:
@@ -147,7 +160,10 @@ class Tracer:
     def __bool__(self) -> bool:
         if self._value is not None:
             return bool(self._value)
-        self._concretize("a Python condition (bool())", "use ons.cond, ons.while_loop or np.where, or pass the value as ons.StaticSpec")
+        self._concretize(
+            "a Python condition (bool())",
+            "use ons.cond, ons.while_loop or np.where, or pass the value as ons.StaticSpec",
+        )
 
     def __int__(self) -> int:
         if self._value is not None and self.dtype.kind in "iub":
@@ -165,7 +181,10 @@ class Tracer:
     def __float__(self) -> float:
         if self._value is not None and self.dtype.kind in "iub":
             return float(self._value)
-        self._concretize("float()", "keep the array as it is: arithmetic with it is recorded; outside staging use ons.stop_gradient and bool")
+        self._concretize(
+            "float()",
+            "keep the array as it is: arithmetic with it is recorded; outside staging use ons.stop_gradient and bool",
+        )
 
     def __complex__(self) -> complex:
         self._concretize("complex()", "complex numbers are not supported yet")
@@ -177,6 +196,11 @@ class Tracer:
             "use ons.asarray(table)[i], ons.numpy.take, ons.numpy.stack, ons.numpy.full, constant @ tracer, or "
             "ons.at(buffer)[i].set(tracer)",
         )
+
+    def __format__(self, format_spec: str) -> str:
+        if not format_spec:
+            return repr(self)
+        self._concretize(f"formatting (:{format_spec})", "print it without a format, which gives its shape and dtype")
 
     def tolist(self) -> NoReturn:
         self._concretize(".tolist()", "keep the array as it is")
@@ -214,7 +238,9 @@ class Tracer:
             if not isinstance(value, Tracer) or value._pending is not self._pending:
                 raise pending_error()
             if not same_index(self._pending.index, index):
-                raise MutationError("an updated view is stored at another index than it was taken from; use x.at[i].add(v)")
+                raise MutationError(
+                    "an updated view is stored at another index than it was taken from; use x.at[i].add(v)"
+                )
             value._pending = self._pending = None
         self._replace(_frontend.setitem(self, index, value), "x[i] = v", "x = x.at[i].set(v)", value)
 
@@ -234,10 +260,14 @@ class Tracer:
                 f"write {way_out}, or copy first: x = x.copy()"
             )
         if any(base() is not None for base in self._ancestors):
-            raise MutationError(f"{how} changes a view, and the array under it is still in use; write {way_out}, or copy the view first")
+            raise MutationError(
+                f"{how} changes a view, and the array under it is still in use; write {way_out}, or copy the view first"
+            )
         views = [view for reference in self._views or () if (view := reference()) is not None]
         if any(view is not value for view in views):
-            raise MutationError(f"{how} changes an array of which a view is still in use; write {way_out}, or copy the view first")
+            raise MutationError(
+                f"{how} changes an array of which a view is still in use; write {way_out}, or copy the view first"
+            )
         if new.shape != self.shape:
             raise ShapeError(f"{how}: the result has shape {list(new.shape)}, the array {list(self.shape)}")
         for view in views:
@@ -251,7 +281,9 @@ class Tracer:
         if result is NotImplemented:
             return result
         if not np.can_cast(result.dtype, self.dtype, casting="same_kind"):
-            raise TypeError(f"Cannot cast ufunc '{name}' output from {result.dtype!r} to {self.dtype!r} with casting rule 'same_kind'")
+            raise TypeError(
+                f"Cannot cast ufunc '{name}' output from {result.dtype!r} to {self.dtype!r} with casting rule 'same_kind'"
+            )
         if result.dtype != self.dtype:
             result = _frontend.cast(result, self.spec)
         base = None if self._base is None else self._base()
@@ -282,7 +314,10 @@ def mark_view(view: Tracer, base: Tracer, index: Any = None) -> Tracer:
     view._ancestors = (view._base, *base._ancestors)
     for ancestor in (base, *(a for r in base._ancestors if (a := r()) is not None)):
         views = ancestor._views or []
-        ancestor._views = [*(views if len(views) <= 8 else [r for r in views if r() is not None]), reference]
+        if len(views) >= 16 and len(views) & (len(views) - 1) == 0:
+            views = [r for r in views if r() is not None]
+        views.append(reference)
+        ancestor._views = views
     return view
 
 

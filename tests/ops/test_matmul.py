@@ -91,8 +91,8 @@ def test_dense_layer_weight_gradient(shape: tuple[int, int]) -> None:
 def test_weight_gradient_of_a_stack_is_one_product() -> None:
     x, w = ons.ArraySpec(("B", "T", 3), "float32"), ons.ArraySpec((3, 4), "float32")
     program = ons.stage(ons.grad(lambda w, x: np.sum(x @ w)), specs=(w, x))
-    products = [e.outputs[0].spec.shape for e in program.program.equations if e.primitive.name == "matmul"]
-    assert (3, 4) in products
+    products = [repr(e.outputs[0].spec) for e in program.program.equations if e.primitive.name == "matmul"]
+    assert products[-1] == "f32[3,4]"
     a = array((2, 5, 3), "float32")
     np.testing.assert_allclose(program(np.zeros((3, 4), np.float32), a), np.tile(a.sum((0, 1))[:, None], 4), rtol=1e-5)
     assert program(np.ones((3, 4), np.float32), np.zeros((0, 5, 3), np.float32)).tolist() == np.zeros((3, 4)).tolist()
