@@ -54,6 +54,7 @@ from .stage.errors import (
     UnsupportedError,
     VerificationError,
 )
+from .stage.jit import jit
 from .stage.source import scope
 from .stage.spec import ArraySpec, StaticSpec
 from .stage.staged import StagedProgram

@@ -37,7 +37,7 @@ def dim_argument(d: Any) -> DimLike:
 
 def shape_argument(shape: Any) -> Shape:
     """A shape as NumPy takes it: an int, a dim, or a sequence of them."""
-    if isinstance(shape, Dim) or hasattr(shape, "__index__") and not hasattr(shape, "__len__"):
+    if isinstance(shape, Dim | int) or getattr(shape, "ndim", 1) == 0:
         return (dim_argument(shape),)
     return tuple([dim_argument(d) for d in shape])
 

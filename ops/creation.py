@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..stage.dims import Dim, max_dim
-from ..stage.dtypes import FLOAT64, INT64, DType, as_dtype, kind_rank
+from ..stage.dtypes import FLOAT64, INT64, DType, as_dtype, kind_rank, promote
 from ..stage.errors import UnsupportedError
 from ..stage.primitive import Array, Primitive
 from ..stage.program import Const
@@ -70,11 +70,11 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, dtype: Any = None, *,
         start, stop = 0, start
     if not _holds_dim(start, stop, step):
         return np.arange(start, stop, step, dtype=None if dtype is None else as_dtype(dtype))
-    if isinstance(step, Dim) or step != step.__index__():
+    if isinstance(step, Dim) or step != int(step):
         raise UnsupportedError(f"arange: a named dim needs a step that is an integer and known, got {step}")
     if step == 0:
         raise ValueError("arange: the step must not be 0")
-    step = step.__index__()
+    step = int(step)
     begin = start if isinstance(start, Dim) else start.__index__()
     gap = (dim_argument(stop) - begin) if step > 0 else (begin - dim_argument(stop))
     count = (max_dim(gap, 0) + (abs(step) - 1)) // abs(step)
@@ -94,14 +94,14 @@ def linspace(
     first, last = array_operand(start, "linspace: start"), array_operand(stop, "linspace: stop")
     if not _holds_dim(num) and not isinstance(first, Tracer) and not isinstance(last, Tracer):
         return np.linspace(first, last, num, endpoint, retstep, None if dtype is None else as_dtype(dtype), axis)
-    work = np.result_type(dtype_of(first)[0], dtype_of(last)[0], np.float64 if _all_integers(first, last) else np.float16)
-    result_dtype = as_dtype(work) if dtype is None else as_dtype(dtype)
-    first, last = cast(first, as_dtype(work)), cast(last, as_dtype(work))
+    work, _ = promote([dtype_of(operand(start)), dtype_of(operand(stop)), (FLOAT64, True)])
+    result_dtype = work if dtype is None else as_dtype(dtype)
+    first, last = cast(first, work), cast(last, work)
     shape = broadcast_shapes(shape_of(first), shape_of(last), what="linspace")
     count = num - 1 if endpoint else num
-    gaps = array_of(max_dim(count, 1), as_dtype(work))
+    gaps = array_of(max_dim(count, 1), work)
     step = bind(divide_p, subtract(last, first), gaps)
-    places = bind(reshape_p, iota(num, as_dtype(work)), shape=(num, *(1,) * len(shape)))
+    places = bind(reshape_p, iota(num, work), shape=(num, *(1,) * len(shape)))
     result = add(multiply(places, step), first)
     if endpoint:
         at_end = equal(places, gaps)
@@ -110,10 +110,6 @@ def linspace(
         result = floor(result)
     result = move_axis(cast(result, result_dtype), 0, normalize_axis(axis, len(shape) + 1))
     return (result, step) if retstep else result
-
-
-def _all_integers(*xs: Any) -> bool:
-    return all(kind_rank(dtype_of(x)[0]) < 2 for x in xs)
 
 
 def logspace(start: Any, stop: Any, /, num: Any = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: Any = 0) -> Any:

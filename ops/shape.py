@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from ..stage.dims import Dim, max_dim, same_dim, same_shape
+from ..stage.dims import Dim, max_dim, same_dim
 from ..stage.errors import ShapeError
-from ..stage.spec import DimLike, Shape
+from ..stage.spec import Shape
 from ..stage.trace import bind
 from .arguments import array_operand, require_c_order, shape_argument, size_of
 from .joining import at_least, join
 from .operands import broadcast_shapes, normalize_axes, normalize_axis, operand, shape_of
 from .registry import implements
-from .slicing import reverse, slice_axis
+from .slicing import reverse, slice_axis, slice_p
 from .structure import broadcast_to_p, reshape_p, resolve_reshape, transpose_p
 from .views import copied, view
 
@@ -281,15 +281,18 @@ def rot90(m: Any, k: Any = 1, axes: Any = (0, 1)) -> Any:
 
 def _rolled(x: Any, shift: Any, axis: int) -> Any:
     size = shape_of(x)[axis]
-    if isinstance(size, Dim):
-        # Modulo 1 where there is nothing to move.
-        shift = shift % max_dim(size, 1)
-    else:
-        shift = shift % size if size else 0
-    if not isinstance(shift, Dim) and shift == 0:
+    if isinstance(size, Dim) or isinstance(shift, Dim):
+        # A window on two copies, whose size is known to be that of one. Modulo 1 where there is nothing to move.
+        start = size - shift % max_dim(size, 1)
+        twice = join([x, x], axis)
+        ndim = len(shape_of(x))
+        starts = tuple(start if i == axis else 0 for i in range(ndim))
+        stops = tuple(start + size if i == axis else d for i, d in enumerate(shape_of(x)))
+        return bind(slice_p, twice, start=starts, stop=stops, step=(1,) * ndim)
+    shift = shift % size if size else 0
+    if shift == 0:
         return x
-    middle: DimLike = size - shift
-    return join([slice_axis(x, axis, middle, size), slice_axis(x, axis, 0, middle)], axis)
+    return join([slice_axis(x, axis, size - shift, size), slice_axis(x, axis, 0, size - shift)], axis)
 
 
 @implements(np.roll)
@@ -308,8 +311,6 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     result = x
     for places, i in zip(shifts, axes, strict=True):
         result = _rolled(result, _shift(places), normalize_axis(i, len(shape)))
-    if not same_shape(shape_of(result), shape):
-        result = bind(reshape_p, result, shape=shape)
     return copied(result) if result is x else result
 
 

@@ -101,7 +101,7 @@ def test_dtypes(agree, dtype):
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "symmetric", "wrap", "linear_ramp", "maximum", "minimum", "mean"])
 def test_pad_modes(agree, mode):
     x = data(4, 5, dtype="float64") ** 1.5
-    for width in (0, 1, 2, (1, 3), ((0, 2), (3, 1)), ((2,), (1,)) if False else ((2, 2), (1, 1)), 9):
+    for width in (0, 1, 2, (1, 3), ((0, 2), (3, 1)), ((2, 2), (1, 1)), 9):
         agree(lambda x, w=width: np.pad(x, w, mode), x)
     agree(lambda x: np.pad(x, 2, mode), data(4, 5, dtype="int32"))
 
@@ -114,7 +114,6 @@ def test_pad_options(agree):
     agree(lambda x: np.pad(x, 2, "linear_ramp", end_values=(5, -4)), x)
     agree(lambda x: np.pad(x, 2, "mean", stat_length=2), x)
     agree(lambda x: np.pad(x, 1, "constant", constant_values=-0.0), x)
-    agree(lambda x, v: np.pad(x, 1, constant_values=v), x, np.float32(3)) if False else None
     with pytest.raises(ValueError, match="negative"):
         ons.stage(lambda x: np.pad(x, -1), x)
     with pytest.raises(ValueError, match="not supported"):
