@@ -16,7 +16,7 @@ from ..stage.program import Atom, Const, Program
 from ..stage.spec import ArraySpec, DimLike, make_spec, spec_of
 from ..stage.staged import StagedProgram
 from ..stage.trace import bind, lift_constant, trace_program
-from ..stage.tracer import Tracer
+from ..stage.tracer import Tracer, settled
 from ..ops.structure import broadcast_to_p, move_axis, reshape_p
 from .gradient import apply_program, python_function, record, restage
 from .templates import decomposition
@@ -106,6 +106,7 @@ def vmap(function: Any, in_axes: Any = 0, out_axes: Any = 0, *, axis_size: Any =
             raise SignatureTypeError(f"vmap of {label}: in_axes has {len(axes_tree[0])} entries for {len(args)} positional arguments")
         leaves, treedef = tree.flatten((args, kwargs))
         axes = [_axis_of(a, f"vmap of {label}") for a in _prefix(axes_tree, (args, kwargs), f"vmap of {label}: in_axes")]
+        leaves = [settled(x) for x in leaves]
         leaves = [x if isinstance(x, Tracer) or axis is None else as_array(x) for x, axis in zip(leaves, axes, strict=True)]
         axes = [None if a is None else _normalized(a, x, label) for a, x in zip(axes, leaves, strict=True)]
         size = _batch_size(leaves, axes, axis_size, treedef, label)

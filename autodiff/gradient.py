@@ -24,7 +24,7 @@ from ..stage.spec import ArraySpec, StaticSpec, spec_of
 from ..stage.staged import StagedProgram
 from ..stage.staging import flatten_result
 from ..stage.trace import Traced, current_trace, trace_program
-from ..stage.tracer import Tracer
+from ..stage.tracer import Tracer, settled
 from .forward import vjp_transform
 from .templates import tangent_spec
 
@@ -234,6 +234,7 @@ def float_leaves(chosen: _Chosen, what: str, label: str) -> tuple[list[Any], tre
 
 def float_leaf(leaf: Any, where: str) -> Any:
     """A leaf that carries tangents; TypeError for others."""
+    leaf = settled(leaf)
     if not isinstance(leaf, Tracer | np.ndarray | np.generic | bool | int | float):
         if hasattr(leaf, "__array__") and not isinstance(leaf, type):
             leaf = np.asarray(leaf)

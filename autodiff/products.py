@@ -16,7 +16,7 @@ from ..stage.program import Program
 from ..stage.spec import ArraySpec, make_spec, spec_of
 from ..stage.staged import StagedProgram
 from ..stage.trace import current_trace, trace_program
-from ..stage.tracer import Tracer
+from ..stage.tracer import Tracer, settled
 from .forward import jvp_transform, vjp_transform
 from .gradient import Recorded, apply, record, staged_signature
 
@@ -26,6 +26,7 @@ def function_label(function: Any) -> str:
 
 
 def leaf_operand(leaf: Any, what: str) -> Any:
+    leaf = settled(leaf)
     if isinstance(leaf, Tracer):
         return leaf
     spec_of(leaf, what) if not hasattr(leaf, "__array__") else None
@@ -34,6 +35,7 @@ def leaf_operand(leaf: Any, what: str) -> Any:
 
 def direction(value: Any, spec: ArraySpec, what: str) -> Any:
     """A tangent or cotangent that fits its primal: Python numbers and weak arrays take the dtype, others must have it."""
+    value = settled(value)
     given = value if isinstance(value, Tracer) else as_array(value)
     have = given.spec if isinstance(given, Tracer) else make_spec(given.shape, given.dtype)
     if len(have.shape) != len(spec.shape) or not all(same_dim(a, b) for a, b in zip(have.shape, spec.shape, strict=True)):

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -111,10 +111,11 @@ def batches(digits: Digits, rng: np.random.Generator) -> Iterator[tuple[Array, A
 def programs(params: Any, state: Any, optimizer: Any) -> tuple[StagedProgram, StagedProgram]:
     """(training step, predictor), both for batches of any size B."""
     x, y = ArraySpec(("B", 64), "float32"), ArraySpec(("B",), "int64")
-    step = _classifier.training_step(_classifier.mlp_loss, optimizer)
+    step: Callable[..., Any] = _classifier.training_step(_classifier.mlp_loss, optimizer)
+    predict: Callable[..., Any] = _classifier.predict
     return (
         stage(step, specs=(params, state, x, y), name="digits_train_step"),
-        stage(_classifier.predict, specs=(params, x), name="digits_predict"),
+        stage(predict, specs=(params, x), name="digits_predict"),
     )
 
 

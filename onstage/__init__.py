@@ -35,6 +35,7 @@ from .ops.structure import is_traced
 from .stage import tree
 from .stage.backend import install_backend
 from .stage.config import config
+from .stage.deferred import Array, array
 from .stage.dims import set_array_hook
 from .stage.errors import (
     ArtifactError,

@@ -6,6 +6,7 @@ a traced array: `stack([t, t])`, `take(constant, t)`, `full(shape, t)`.
 
 from __future__ import annotations
 
+from numpy import bool_ as bool
 from numpy import e as e
 from numpy import euler_gamma as euler_gamma
 from numpy import float16 as float16
@@ -29,6 +30,7 @@ from .ops.arithmetic import add as add
 from .ops.arithmetic import multiply as multiply
 from .ops.arithmetic import negative as negative
 from .ops.arithmetic import subtract as subtract
+from .ops.arithmetic import true_divide as divide
 from .ops.arithmetic import true_divide as true_divide
 from .ops.arithmetic import where as where
 from .ops.bitwise import bitwise_and as bitwise_and
@@ -36,9 +38,13 @@ from .ops.bitwise import bitwise_count as bitwise_count
 from .ops.bitwise import bitwise_or as bitwise_or
 from .ops.bitwise import bitwise_xor as bitwise_xor
 from .ops.bitwise import gcd as gcd
+from .ops.bitwise import invert as bitwise_invert
+from .ops.bitwise import invert as bitwise_not
 from .ops.bitwise import invert as invert
 from .ops.bitwise import lcm as lcm
+from .ops.bitwise import left_shift as bitwise_left_shift
 from .ops.bitwise import left_shift as left_shift
+from .ops.bitwise import right_shift as bitwise_right_shift
 from .ops.bitwise import right_shift as right_shift
 from .ops.comparison import equal as equal
 from .ops.comparison import greater as greater
@@ -54,6 +60,7 @@ from .ops.comparison import logical_or as logical_or
 from .ops.comparison import logical_xor as logical_xor
 from .ops.comparison import not_equal as not_equal
 from .ops.conversion import astype as astype
+from .ops.conversion import conjugate as conj
 from .ops.conversion import conjugate as conjugate
 from .ops.conversion import copy as copy
 from .ops.conversion import imag as imag
@@ -88,6 +95,7 @@ from .ops.cumulative import nancumsum as nancumsum
 from .ops.division import divmod as divmod
 from .ops.division import floor_divide as floor_divide
 from .ops.division import fmod as fmod
+from .ops.division import remainder as mod
 from .ops.division import remainder as remainder
 from .ops.einsum import einsum as einsum
 from .ops.exponential import cbrt as cbrt
@@ -107,6 +115,7 @@ from .ops.extremum import fmax as fmax
 from .ops.extremum import fmin as fmin
 from .ops.extremum import maximum as maximum
 from .ops.extremum import minimum as minimum
+from .ops.floating_point import absolute as abs
 from .ops.floating_point import absolute as absolute
 from .ops.floating_point import copysign as copysign
 from .ops.floating_point import fabs as fabs
@@ -124,6 +133,7 @@ from .ops.joining import append as append
 from .ops.joining import array_split as array_split
 from .ops.joining import block as block
 from .ops.joining import column_stack as column_stack
+from .ops.joining import concatenate as concat
 from .ops.joining import concatenate as concatenate
 from .ops.joining import dsplit as dsplit
 from .ops.joining import dstack as dstack
@@ -148,6 +158,7 @@ from .ops.order_statistics import percentile as percentile
 from .ops.order_statistics import quantile as quantile
 from .ops.padding import pad as pad
 from .ops.power import float_power as float_power
+from .ops.power import power as pow
 from .ops.power import power as power
 from .ops.power import reciprocal as reciprocal
 from .ops.power import square as square
@@ -166,7 +177,9 @@ from .ops.reductions import any as any
 from .ops.reductions import argmax as argmax
 from .ops.reductions import argmin as argmin
 from .ops.reductions import count_nonzero as count_nonzero
+from .ops.reductions import max as amax
 from .ops.reductions import max as max
+from .ops.reductions import min as amin
 from .ops.reductions import min as min
 from .ops.reductions import prod as prod
 from .ops.reductions import ptp as ptp
@@ -176,6 +189,7 @@ from .ops.rounding import fix as fix
 from .ops.rounding import floor as floor
 from .ops.rounding import modf as modf
 from .ops.rounding import rint as rint
+from .ops.rounding import round as around
 from .ops.rounding import round as round
 from .ops.rounding import trunc as trunc
 from .ops.selection import argwhere as argwhere
@@ -228,17 +242,26 @@ from .ops.statistics import nansum as nansum
 from .ops.statistics import nanvar as nanvar
 from .ops.statistics import std as std
 from .ops.statistics import var as var
+from .ops.trigonometric import arccos as acos
 from .ops.trigonometric import arccos as arccos
+from .ops.trigonometric import arccosh as acosh
 from .ops.trigonometric import arccosh as arccosh
 from .ops.trigonometric import arcsin as arcsin
+from .ops.trigonometric import arcsin as asin
 from .ops.trigonometric import arcsinh as arcsinh
+from .ops.trigonometric import arcsinh as asinh
 from .ops.trigonometric import arctan as arctan
+from .ops.trigonometric import arctan as atan
 from .ops.trigonometric import arctan2 as arctan2
+from .ops.trigonometric import arctan2 as atan2
 from .ops.trigonometric import arctanh as arctanh
+from .ops.trigonometric import arctanh as atanh
 from .ops.trigonometric import cos as cos
 from .ops.trigonometric import cosh as cosh
 from .ops.trigonometric import deg2rad as deg2rad
+from .ops.trigonometric import deg2rad as radians
 from .ops.trigonometric import hypot as hypot
+from .ops.trigonometric import rad2deg as degrees
 from .ops.trigonometric import rad2deg as rad2deg
 from .ops.trigonometric import sin as sin
 from .ops.trigonometric import sinc as sinc

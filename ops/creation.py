@@ -61,7 +61,7 @@ def _holds_dim(*values: Any) -> bool:
     return any(isinstance(v, Dim) for v in values)
 
 
-def arange(start: Any, /, stop: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None) -> Any:
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None) -> Any:
     """start, start + step, ... before stop, or 0, 1, ... before the only argument. Any of them may be a named dim.
 
     Raises UnsupportedError for a dim beside a step that is no integer, ValueError for a step of 0.
@@ -85,7 +85,7 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, dtype: Any = None, *,
 
 
 def linspace(
-    start: Any, stop: Any, /, num: Any = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None, axis: Any = 0, *, device: Any = None
+    start: Any, stop: Any, num: Any = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None, axis: Any = 0, *, device: Any = None
 ) -> Any:
     """`num` values evenly spaced from start to stop, which is left out without `endpoint`. start and stop may be traced, num a dim."""
     num = dim_argument(num)
@@ -112,7 +112,7 @@ def linspace(
     return (result, step) if retstep else result
 
 
-def logspace(start: Any, stop: Any, /, num: Any = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: Any = 0) -> Any:
+def logspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: Any = 0) -> Any:
     """base to the power of evenly spaced exponents."""
     exponents = linspace(start, stop, num, endpoint, axis=axis)
     result = power(array_operand(base, "logspace: base"), exponents)
@@ -233,7 +233,7 @@ def _band(N: Any, M: Any, k: Any, dtype: Any, compare: Callable[[Any, Any], Any]
     return cast(diagonal_mask(n, m, k.__index__(), compare), FLOAT64 if dtype is None else as_dtype(dtype))
 
 
-def eye(N: Any, M: Any = None, /, k: Any = 0, dtype: Any = float, order: Any = "C", *, device: Any = None) -> Any:
+def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = float, order: Any = "C", *, device: Any = None) -> Any:
     """A matrix [N, M] with ones on its k-th diagonal."""
     return _band(N, M, k, dtype, equal)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,7 +15,17 @@ from ..stage.errors import MutationError, ShapeError
 from ..stage.spec import DimLike
 from ..stage.trace import bind
 from ..stage.tracer import Tracer, mark_view
-from .contraction import Label, Labels, Term, contract, greedy_pair, label_sizes, ordered, summed, without_stretched
+from .contraction import (
+    Label,
+    Labels,
+    Term,
+    contract,
+    greedy_pair,
+    label_sizes,
+    ordered,
+    summed,
+    without_stretched,
+)
 from .operands import cast, dtype_of, operand, promoted, shape_of
 from .registry import implements
 from .slicing import pad, slice_axis
@@ -53,10 +64,11 @@ def _parse_lists(args: Sequence[Any]) -> tuple[_Subscripts, list[Any]]:
     return _Subscripts(lists, output, ", ".join(str(x) for x in lists)), operands
 
 
-def _label_list(labels: Any) -> list[Any]:
-    if not isinstance(labels, list | tuple | range):
+def _label_list(given: Any) -> list[Any]:
+    labels: Any = given
+    if not isinstance(given, list | tuple | range):
         raise ShapeError(f"einsum: labels are a list of integers and at most one Ellipsis, got {type(labels).__name__}")
-    return [x if x is ... else int(x.__index__()) for x in labels]
+    return [x if x is ... else operator.index(x) for x in labels]
 
 
 def _expanded(subscripts: _Subscripts, operands: Sequence[Any]) -> tuple[list[Labels], Labels]:
@@ -72,10 +84,11 @@ def _expanded(subscripts: _Subscripts, operands: Sequence[Any]) -> tuple[list[La
             raise ShapeError(f"einsum: operand {i} has shape {list(shape_of(value))}, its subscripts in {subscripts.text!r} name {named} axes")
         widest = max(widest, hidden)
         inputs.append(_spell_out(labels, hidden))
-    output = subscripts.output
+    output: list[Any] | None = subscripts.output
     if output is None:
         counts = Counter(label for labels in inputs for label in labels)
-        output = [..., *sorted(label for label, count in counts.items() if count == 1 and not isinstance(label, tuple))]
+        single: list[Any] = [label for label, count in counts.items() if count == 1 and not isinstance(label, tuple)]
+        output = [..., *sorted(single)]
     elif widest and ... not in output:
         raise ShapeError(f"einsum: the operands of {subscripts.text!r} have axes under '...', so the output needs a '...' too")
     result = _spell_out(output, widest)
@@ -122,8 +135,9 @@ def _last_diagonal(x: Any, n: DimLike) -> Any:
 
 def _path(optimize: Any, count: int) -> list[tuple[int, ...]] | None:
     """The explicit path in `optimize`, None where one is to be chosen."""
-    if isinstance(optimize, list | tuple) and optimize and optimize[0] == "einsum_path":
-        path = [tuple(int(i) for i in step) for step in optimize[1:]]
+    steps: list[Any] = list(optimize) if isinstance(optimize, list | tuple) else []  # pyright: ignore[reportUnknownArgumentType]
+    if steps and steps[0] == "einsum_path":
+        path = [tuple(operator.index(i) for i in step) for step in steps[1:]]
         for step in path:
             if not step or len(set(step)) < len(step) or not all(0 <= i < count for i in step):
                 raise ShapeError(f"einsum: step {step} of the path does not name some of {count} operands")

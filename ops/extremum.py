@@ -110,7 +110,7 @@ def _clip_onnx(b: Any, x: str, low: str, high: str) -> str:
     low_value: Any = b.value_of(low)
     high_value: Any = b.value_of(high)
     scalars = low_value is not None and high_value is not None and low_value.ndim == high_value.ndim == 0
-    if scalars and b.dtype(x) == FLOAT32 and float(low_value) <= float(high_value):
+    if scalars and b.dtype(x) == FLOAT32 and bool(np.less_equal(low_value, high_value)):
         return b.op("Clip", x, low, high)
     return b.op("Min", b.op("Max", x, low), high)
 

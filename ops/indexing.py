@@ -23,7 +23,7 @@ from .operands import cast, normalize_axes, operand, shape_of
 from .registry import NUMPY, implements
 from .scatter import gather_nd_p, scatter_p
 from .slicing import canonical_slice, slice_axes
-from .structure import broadcast, reshape_p, transpose_p
+from .structure import broadcast, is_traced, reshape_p, transpose_p
 from .update_slice import is_whole, update_slice_p
 from .views import copied
 
@@ -155,10 +155,10 @@ def put_plan(x: Any, plan: IndexPlan, values: Any, primitive: Primitive = scatte
 def like_array(values: Any, x: Any) -> Any:
     """Values as a traced array where x is one, so that their broadcasting is recorded and does not make large constants."""
     if isinstance(values, Const):
-        return lift_constant(values) if isinstance(x, Tracer) else values.value
+        return lift_constant(values) if is_traced(x) else values.value
     return (
         lift_constant(constant(values))
-        if isinstance(x, Tracer) and isinstance(values, np.ndarray)
+        if is_traced(x) and isinstance(values, np.ndarray)
         else values
     )
 

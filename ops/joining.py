@@ -76,7 +76,8 @@ concatenate_p = Primitive(
     onnx=lambda b, *xs, axis: b.op("Concat", *xs, axis=axis),
     simplify=_concatenate_simplify,
     cases=[
-        Case((Sample((2, 3)), Sample((1, 3)), Sample((0, 3))), {"axis": 0}, named=(("B", 3), ("B", 3), (1, 3))),
+        Case((Sample((2, 3)), Sample((1, 3)), Sample((0, 3))), {"axis": 0}),
+        Case((Sample((2, 3)), Sample((2, 3)), Sample((1, 3))), {"axis": 0}, named=(("B", 3), ("B", 3), (1, 3))),
         Case((Sample((2, 3), "any"), Sample((2, 2), "any")), {"axis": 1}),
         Case((Sample((4,)),), {"axis": 0}),
         Case((Sample((0, 2)), Sample((0, 2))), {"axis": 0}),

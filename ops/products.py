@@ -14,11 +14,11 @@ from ..stage.spec import DimLike
 from ..stage.trace import bind
 from .arithmetic import multiply, subtract
 from .contraction import Label, Term, contract, ordered
+from .creation import eye
+from .joining import concatenate
 from .matmul import matmul
 from .operands import cast, dtype_of, normalize_axis, operand, promoted, shape_of, spec
 from .registry import implements, implements_ufunc_method
-from .creation import eye
-from .joining import concatenate
 from .slicing import slice_axis
 from .structure import broadcast, move_axis, reshape_p
 
@@ -116,13 +116,17 @@ def tensordot(x: Any, y: Any, axes: Any = 2) -> Any:
         if count < 0 or count > min(a, b):
             raise ShapeError(f"tensordot: {count} axes are summed over; x has {a} and y {b}")
         return _contracted("tensordot", x, y, list(range(a - count, a)), list(range(count)))
-    first, second = (list(part) if isinstance(part, list | tuple) else [part] for part in axes)
+    first, second = (_axis_list(part) for part in axes)
     if len(first) != len(second):
         raise ShapeError(f"tensordot: {len(first)} axes of x are paired with {len(second)} of y")
     x_axes, y_axes = [normalize_axis(i, a) for i in first], [normalize_axis(i, b) for i in second]
     if len(set(x_axes)) < len(x_axes) or len(set(y_axes)) < len(y_axes):
         raise ShapeError(f"tensordot: an axis is named twice in {axes}")
     return _contracted("tensordot", x, y, x_axes, y_axes)
+
+
+def _axis_list(axes: Any) -> list[Any]:
+    return [axes] if hasattr(axes, "__index__") else list(axes)
 
 
 # ----------------------------------------------------------------------------------------------- vectors in stacks (NumPy 2)

@@ -190,7 +190,7 @@ logsumexp_p = Primitive(
     cases=[
         Case((Sample((2, 3)),), {"axis": 1}, named=(("B", 3),)),
         Case((Sample((3, 2), domain=(-80, 80)),), {"axis": 0}, named=(("B", 2),)),
-        Case((Sample((2, 0)),), {"axis": 1}),
+        Case((Sample((2, 0)),), {"axis": 1}, smooth=False),
         Case((Sample((2,), "float", values=[1000, 1000]),), {"axis": 0}),
     ],
 )

@@ -6,14 +6,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from .dtypes import DType
 from .errors import UnsupportedError
 from .interpreter import evaluate
 from .primitive import Array
 
 if TYPE_CHECKING:
     from .staged import StagedProgram
+
+
+class Operator(NamedTuple):
+    """An ONNX operator: its domain ("" for the standard one), type, the domain's opset, attributes, and the shared object that has its kernel."""
+
+    domain: str
+    op_type: str
+    version: int
+    attributes: tuple[tuple[str, Any], ...] = ()
+    library: str | None = None
 
 
 class Backend(Protocol):
@@ -30,6 +41,10 @@ class Backend(Protocol):
     def load(self, path: Any) -> StagedProgram: ...
 
     def profile(self, staged: StagedProgram, arrays: Sequence[Array]) -> Any: ...
+
+    def run_operator(self, operator: Operator, arrays: Sequence[Array | None], dtypes: Sequence[DType]) -> list[Array]:
+        """The outputs, of these dtypes, of one ONNX operator; None stands for an absent optional operand."""
+        ...
 
 
 class ReferenceBackend:
@@ -53,6 +68,9 @@ class ReferenceBackend:
 
     def profile(self, staged: StagedProgram, arrays: Sequence[Array]) -> Any:
         raise self._missing("profile")
+
+    def run_operator(self, operator: Operator, arrays: Sequence[Array | None], dtypes: Sequence[DType]) -> list[Array]:
+        raise self._missing(f"the operator {operator.op_type}")
 
 
 _backend: Backend = ReferenceBackend()

@@ -188,7 +188,7 @@ class Encoder:
             return ["dtype", as_dtype(value, what).name]
         if kind is StaticSpec:
             return ["static", self.value(value.value, what)]
-        if kind is Primitive:
+        if isinstance(value, Primitive):
             return ["primitive", self.primitive(value)]
         if kind is TreeDef:
             return ["tree", value.encode()]

@@ -73,6 +73,10 @@ class NonlinearRuleError(OnstageError, ValueError):
     """A jvp rule is not linear in its tangents."""
 
 
+class CheckError(OnstageError, AssertionError):
+    """A check of onstage.testing failed: a rule or a gradient is wrong."""
+
+
 class VerificationError(OnstageError, RuntimeError):
     """A lowered program computes something else than the reference interpreter."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from .primitive import Params
+from .primitive import Params, Primitive
 from .program import Equation, Program
 
 
@@ -78,3 +78,21 @@ def at_every_level(program: Program, transform: Callable[[Program], Program]) ->
     for inner in nested_programs(program):
         new[inner] = transform(replace_programs(inner, new))
     return new[program]
+
+
+def primitives_of(program: Program) -> dict[Primitive, None]:
+    """The primitives of a Program, of the Programs inside it, and those that stand in params; in order of appearance."""
+    found: dict[Primitive, None] = {}
+    for inner in nested_programs(program):
+        for eqn in inner.equations:
+            found[eqn.primitive] = None
+            found.update(dict.fromkeys(_primitives_in(tuple(eqn.params.values()))))
+    return found
+
+
+def _primitives_in(value: Any) -> Iterator[Primitive]:
+    if isinstance(value, Primitive):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:  # pyright: ignore[reportUnknownVariableType]
+            yield from _primitives_in(item)

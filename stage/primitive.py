@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -55,11 +55,37 @@ class Case:
     named: tuple[tuple[Any, ...], ...] | None = None
 
 
+class Unknown(NamedTuple):
+    """What a jvp rule gives for an output whose tangent cannot be had; MissingRuleError with this message where it is read."""
+
+    message: str
+
+
 class Primitive:
     """An operation and its rules; an incomplete declaration is rejected here, not when a rule is first missed.
 
     Raises ValueError naming the primitive and the rules that are missing or contradict each other.
     """
+
+    generation: int = 0
+    """Of primitives that users declare: tells apart those that had one name in this process; 0 for built-in ones."""
+    library: str | None = None
+    """A shared object with the operator's kernel, which sessions must register."""
+
+    def residual_outputs(self, params: Params) -> int:
+        """How many of the last outputs are residuals, made for the transpose rule; they are differentiated by `decompose`."""
+        return 0
+
+    def without_residuals(self, params: Params) -> Params | None:
+        """The params of the equation that leaves its residuals out; None if it has none."""
+        return None
+
+    def reverse_only(self, params: Params) -> str | None:
+        """Why there is no forward mode, where there is a transpose alone; it then covers every operand."""
+        return None
+
+    def require_lowering(self, specs: tuple[ArraySpec, ...], params: Params) -> None:
+        """MissingRuleError if the equation can run outside staging only."""
 
     def __init__(
         self,
@@ -190,6 +216,18 @@ def find_primitive(name: str) -> Primitive:
         raise MissingRuleError(
             f"primitive {name!r} is not registered; import the module that declares it before loading or transforming the program"
         ) from None
+
+
+def register_custom(primitive: Primitive) -> None:
+    """Register a user's primitive; a newer one of its name takes the place of an older one (a notebook cell that is run again).
+
+    Raises ValueError for the name of a built-in primitive.
+    """
+    with _registry_lock:
+        known = _registry.get(primitive.name)
+        if known is not None and not known.generation:
+            raise ValueError(f"primitive {primitive.name!r}: a built-in primitive has this name; choose another")
+        _registry[primitive.name] = primitive
 
 
 def registered_primitives() -> dict[str, Primitive]:

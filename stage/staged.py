@@ -9,16 +9,17 @@ from typing import Any
 from . import tree
 from .backend import backend
 from .dims import Dim, is_name
-from .errors import ShapeError, SignatureTypeError, SignatureValueError
+from .errors import MissingRuleError, ShapeError, SignatureTypeError, SignatureValueError
 from .hashing import program_hash
+from .nesting import nested_programs
 from .names import OUTPUT, file_names
 from .passes import run_passes
 from .printer import program_text
-from .program import Program, ProgramBuilder, constant, substitute_dims
+from .program import Equation, Program, ProgramBuilder, constant, substitute_dims
 from .signature import Signature
 from .spec import ArraySpec, same_shape_key
 from .trace import inline, is_tracing
-from .tracer import Tracer, cast_tracer
+from .tracer import Tracer, cast_tracer, settled
 
 
 class StagedProgram:
@@ -33,6 +34,10 @@ class StagedProgram:
         self.signature = signature
         self.out_tree = out_tree
         self.donate = tuple(donate)
+        for inner in nested_programs(program):
+            for eqn in inner.equations:
+                if eqn.primitive.generation:
+                    require_lowering(eqn)
 
     @property
     def name(self) -> str:
@@ -82,8 +87,12 @@ class StagedProgram:
         Raises SignatureTypeError for another tree or a leaf that is no array, SignatureValueError for another shape or dtype.
         """
         leaves = self.signature.flatten(args, kwargs)
-        if is_tracing() and any(isinstance(leaf, Tracer) for leaf in leaves):
-            return tree.unflatten(self.out_tree, self._inline(leaves))
+        tracer = next((leaf for leaf in leaves if isinstance(leaf, Tracer)), None)
+        if tracer is not None:
+            if is_tracing() and not all(leaf._deferred for leaf in leaves if isinstance(leaf, Tracer)):
+                return tree.unflatten(self.out_tree, self._inline([settled(leaf) for leaf in leaves]))
+            outputs = backend().run(self, self.signature.arrays([settled(leaf) for leaf in leaves]))
+            return tree.unflatten(self.out_tree, tracer._wrap(outputs))
         outputs = backend().run(self, self.signature.arrays(leaves))
         return tree.unflatten(self.out_tree, outputs)
 
@@ -167,14 +176,15 @@ class StagedProgram:
         rtol: float | None = None,
         atol: float | None = None,
         external: str = "auto",
+        target: str = "onnx",
     ) -> Any:
         """Verify the lowered program against the reference interpreter, then write it; gives the VerificationReport.
 
         samples: a list of argument tuples to verify on. rtol, atol: override the computed tolerances. external: "auto", "always" or
-        "never" keep large constants in a file beside the model. Also writes `path.report.json`. Raises VerificationError, and leaves
+        "never" keep large constants in a file beside the model. target: as for `to_onnx`. Also writes `path.report.json`. Raises VerificationError, and leaves
         no file, if an output differs.
         """
-        return backend().save(self, path, verify=verify, samples=samples, rtol=rtol, atol=atol, external=external)
+        return backend().save(self, path, verify=verify, samples=samples, rtol=rtol, atol=atol, external=external, target=target)
 
     def profile(self, *args: Any, **kwargs: Any) -> Any:
         """Run once with ONNX Runtime's profiler: a table of times by operator and by source line."""
@@ -188,3 +198,10 @@ class StagedProgram:
         outputs = ", ".join(repr(s) for s in self.program.out_specs)
         return f"<StagedProgram {self.name}({inputs}) -> ({outputs}), {len(self.program.equations)} equations>"
 
+
+def require_lowering(eqn: Equation) -> None:
+    """MissingRuleError, at the user's line, for an equation that can run outside staging only."""
+    try:
+        eqn.primitive.require_lowering(tuple([a.spec for a in eqn.inputs]), eqn.params)
+    except MissingRuleError as error:
+        raise MissingRuleError(error.message, source=eqn.source) from error

@@ -74,6 +74,8 @@ class Trace:
                 raise pending_error()
             if operand._trace is self:
                 return operand._atom
+            if operand._deferred:
+                return self._constant(operand._settled())
             return self._capture(operand)
         if isinstance(operand, np.ndarray):
             return self._constant(operand)
@@ -113,13 +115,19 @@ class Trace:
         self.constants[id(array)] = (array, const)
         return const
 
-    def record(self, primitive: Primitive, atoms: tuple[Atom, ...], params: dict[str, Any]) -> Any:
-        """Append an equation; gives its output tracer, or a tuple of them."""
+    def record(
+        self, primitive: Primitive, atoms: tuple[Atom, ...], params: dict[str, Any], results: Sequence[Array] | None = None
+    ) -> Any:
+        """Append an equation; gives its output tracer, or a tuple of them. results: the outputs' values, where they were computed already."""
         specs, several = primitive.infer(tuple([a.spec for a in atoms]), params)
         source = user_source() if self.sources else None
         outputs = tuple([Var(s) for s in specs])
         self.builder.equations.append(Equation(primitive, atoms, params, outputs, source))
-        values = self._evaluate(primitive, atoms, params, outputs) if self.values is not None else None
+        if results is not None and self.values is not None:
+            self.values.update(zip(outputs, results, strict=True))
+            values: Sequence[Array] | None = results
+        else:
+            values = self._evaluate(primitive, atoms, params, outputs) if self.values is not None else None
         if not several:
             return Tracer(self, outputs[0], None if values is None else values[0])
         if values is None:
@@ -129,18 +137,26 @@ class Trace:
     def _evaluate(
         self, primitive: Primitive, atoms: tuple[Atom, ...], params: dict[str, Any], outputs: tuple[Var, ...]
     ) -> list[Array] | None:
-        known = self.values
-        if known is None or any(has_dims(p) for p in params.values()):
+        if self.values is None or any(has_dims(p) for p in params.values()):
+            return None
+        arrays = self.known(atoms)
+        if arrays is None:
+            return None
+        results = primitive.evaluate(arrays, params, [v.spec for v in outputs])
+        self.values.update(zip(outputs, results, strict=True))
+        return results
+
+    def known(self, atoms: Sequence[Atom]) -> list[Array] | None:
+        """The values of atoms of this trace; None if one of them has none, or the trace does not evaluate."""
+        if self.values is None:
             return None
         arrays: list[Array] = []
         for atom in atoms:
-            value = atom.value if isinstance(atom, Const) else known.get(atom)
+            value = atom.value if isinstance(atom, Const) else self.values.get(atom)
             if value is None:
                 return None
             arrays.append(value)
-        results = primitive.evaluate(arrays, params, [v.spec for v in outputs])
-        known.update(zip(outputs, results, strict=True))
-        return results
+        return arrays
 
     def inline(self, program: Program, operands: Sequence[Any]) -> list[Tracer]:
         """Record a whole Program on operands; gives its outputs."""
@@ -173,6 +189,9 @@ def bind(primitive: Primitive, *operands: Any, **params: Any) -> Any:
     traces = _stack.traces
     if not traces:
         if traced:
+            held = next(x for x in operands if isinstance(x, Tracer))
+            if all(x._deferred for x in operands if isinstance(x, Tracer)):
+                return held._record(primitive, operands, params)
             raise EscapedTracerError(
                 f"{primitive.name}: a tracer is used after its trace has ended, or on another thread; "
                 "return it from the traced function instead of storing it outside"

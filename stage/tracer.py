@@ -7,15 +7,15 @@ It looks like a NumPy array to user code (operators, methods, NumPy's protocols)
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
 from .dims import Dim
 from .dtypes import DType
-from .errors import ConcretizationError, MutationError, ShapeError
-from .primitive import Array
+from .errors import ConcretizationError, MutationError, ShapeError, TracingError
+from .primitive import Array, Primitive
 from .program import Atom
 from .spec import ArraySpec, DimLike, Shape
 
@@ -94,6 +94,8 @@ class Tracer:
     )
 
     __array_priority__ = 1000.0
+    _deferred = False
+    """True for the deferred arrays of `deferred.py`: values outside any trace, which take part in one as constants."""
 
     def __init__(self, trace: Trace, atom: Atom, value: Array | None = None) -> None:
         self._trace = trace
@@ -149,6 +151,20 @@ class Tracer:
         return f"Tracer({self.spec!r}{value})"
 
     __hash__ = object.__hash__
+
+    def _settled(self) -> Array:
+        """The value of a deferred array."""
+        raise TracingError(f"{self!r} has no value of its own")
+
+    @staticmethod
+    def _record(primitive: Primitive, operands: Sequence[Any], params: dict[str, Any]) -> Any:
+        """Record an operation on deferred arrays outside any trace."""
+        raise TracingError(f"{primitive.name}: no trace is live")
+
+    @staticmethod
+    def _wrap(values: Sequence[Array]) -> list[Any]:
+        """Results of a program as arrays of the kind it was called with."""
+        return list(values)
 
     # what needs a value
 
@@ -326,6 +342,11 @@ def pending_error() -> MutationError:
         "an in-place update of a view (v = x[i]; v += 1) cannot be recorded while the array under it is in use; "
         "write x[i] += 1 or x = x.at[i].add(1), or copy the view first"
     )
+
+
+def settled(x: Any) -> Any:
+    """A deferred array's value; anything else as it is."""
+    return x._settled() if isinstance(x, Tracer) and x._deferred else x
 
 
 def _binary(name: str) -> Callable[[Tracer, Any], Any]:

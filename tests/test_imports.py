@@ -19,9 +19,9 @@ BY_NAME = {
     "stage/dtypes.py": "ml_dtypes at the first bfloat16",
     "stage/tree_def.py": "the classes that a stored tree names",
 }
-# What only the lazy module may reach, and the script that writes the kernel table.
+# What only the lazy module may reach, and the scripts that run apart from the package.
 LAZILY_IMPORTED = {"onnx", "onnxruntime", "onnxscript", "onnx_ir", "ml_dtypes"}
-SCRIPTS = {"export/make_kernels.py"}
+SCRIPTS = {"export/make_kernels.py", "export/demo_replay.py"}
 # Loaded at first use only.
 HEAVY = {
     "onnx",

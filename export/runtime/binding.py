@@ -16,7 +16,7 @@ from .._lazy import onnxruntime
 from ..signatures import element_type
 
 # What ONNX Runtime says of an index that NumPy would raise IndexError for.
-_INDEX_ERRORS: Final = ("out of data bounds", "out of bounds", "indices element")
+_INDEX_ERRORS: Final = ("out of data bounds", "out of bounds", "indices element", "invalid index found", "invalid indice found")
 
 
 class Executable:

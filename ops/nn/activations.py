@@ -33,9 +33,13 @@ def _relu_jvp(output: Any, primals: Any, tangents: Any) -> Any:
     return bind(where_p, bind(greater_p, output, _zero(output)), tangents[0], _zero(output))
 
 
+def _relu_numpy(x: Array) -> Array:
+    return np.maximum(x, np.zeros((), x.dtype))
+
+
 relu_p = elementwise(
     "relu",
-    lambda x: np.maximum(x, np.zeros((), x.dtype)),
+    _relu_numpy,
     dtypes=NUMBERS,
     exact=True,
     jvp=_relu_jvp,

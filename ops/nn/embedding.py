@@ -31,10 +31,14 @@ def _batch(ctx: Any, args: Any, axes: Any, **params: Any) -> Any:
 
 
 def _onnx(b: Any, ids: str, *, classes: DimLike, dtype: DType) -> str:
-    # The node counts negative ids from the end; one past the end has no class
     depth = b.dim(classes)
-    index = b.op("Where", b.op("Less", ids, b.const(0, INT64)), depth, ids)
-    return b.cast(b.op("OneHot", index, depth, b.const([0, 1], FLOAT32), axis=-1), dtype)
+    if type(classes) is int and classes > 0 and b.spec(ids).ndim > 0:
+        # The node counts negative ids from the end; one past the end has no class
+        index = b.op("Where", b.op("Less", ids, b.const(0, INT64)), depth, ids)
+        return b.cast(b.op("OneHot", index, depth, b.const([0, 1], FLOAT32), axis=-1), dtype)
+    # What the node refuses: no classes, and 0-d ids
+    numbers = b.op("Range", b.const(0, INT64), depth, b.const(1, INT64))
+    return b.cast(b.op("Equal", b.op("Unsqueeze", ids, b.const([-1], INT64)), numbers), dtype)
 
 
 one_hot_p = Primitive(

@@ -18,8 +18,8 @@ from ..exponential import exp_p
 from ..families import kind_of
 from ..formulas import half_as_single
 from ..operands import cast, dtype_of, normalize_axis, operand, promoted, shape_of, spec
-from ..statistics import mean
 from ..reductions import sum as sum_
+from ..statistics import mean
 from ..structure import broadcast, move_axis, reduce_sum_p
 from .embedding import one_hot_p
 from .softmax import log_softmax, log_softmax_node, log_softmax_p, sum_along

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from ...stage.dims import product
+from ...stage.dims import product, same_shape
 from ...stage.dtypes import FLOAT64, is_float, short_name
 from ...stage.errors import DTypeError, ShapeError
 from ...stage.primitive import Array, Case, Primitive, Sample
@@ -28,7 +29,7 @@ def _abstract(x: ArraySpec, *affine: ArraySpec, count: int, epsilon: float) -> t
     for name, spec in zip(("scale", "bias"), affine, strict=False):
         if spec.dtype != x.dtype:
             raise DTypeError(f"layer_norm: {name} is {short_name(spec.dtype)}, x is {short_name(x.dtype)}; they are promoted first")
-        if broadcast_shapes(spec.shape, normalized, what="layer_norm") != normalized or spec.ndim != count:
+        if not same_shape(spec.shape, normalized):
             raise ShapeError(f"layer_norm: {name} has shape {list(spec.shape)}, the normalised axes {list(normalized)}")
     statistics = make_spec((*x.shape[: x.ndim - count], *(1,) * count), half_as_single(x.dtype))
     return make_spec(x.shape, x.dtype), statistics, statistics
@@ -37,7 +38,7 @@ def _abstract(x: ArraySpec, *affine: ArraySpec, count: int, epsilon: float) -> t
 def _numpy(x: Array, *affine: Array, count: int, epsilon: float) -> tuple[Array, ...]:
     wide = x.astype(half_as_single(x.dtype), copy=False)
     axes = tuple(range(x.ndim - count, x.ndim))
-    size = int(np.prod(x.shape[x.ndim - count :]))
+    size = math.prod(x.shape[x.ndim - count :])
     mean = np.sum(wide, axis=axes, keepdims=True) / size
     centered = wide - mean
     variance = np.sum(centered * centered, axis=axes, keepdims=True) / size
@@ -136,7 +137,6 @@ layer_norm_p = Primitive(
         Case((Sample((2, 3, 4)), Sample((3, 4))), {"count": 2, "epsilon": 0.1}),
         Case((Sample((2, 1)),), {"count": 1, "epsilon": 1e-5}, smooth=False),
         Case((Sample((0, 4)), Sample((4,)), Sample((4,))), {"count": 1, "epsilon": 1e-5}),
-        Case((Sample((2, 0)),), {"count": 1, "epsilon": 1e-5}),
     ],
 )
 
@@ -202,7 +202,7 @@ def _axes_last(x: Any, axis: int | tuple[int, ...], what: str) -> tuple[Any, tup
 def _of_shape(name: str, value: Any, normalized: Shape) -> Any:
     shape = shape_of(value)
     try:
-        fits = broadcast_shapes(shape, normalized) == normalized
+        fits = same_shape(broadcast_shapes(shape, normalized), normalized)
     except ShapeError:
         fits = False
     if not fits:

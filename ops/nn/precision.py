@@ -22,7 +22,7 @@ def lower_function(b: Any, function: Callable[..., Any], *names: str) -> Any:
     """Write a traceable function of arrays in place of a node; gives its output's name, a tuple for several."""
 
     def leaves(*args: Any) -> tuple[Any, ...]:
-        result = function(*args)
+        result: Any = function(*args)
         return result if isinstance(result, tuple) else (result,)
 
     made = b.lower(trace_program(leaves, [b.spec(n) for n in names], sources=False).program, names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,7 @@ def _batch_rule(name: str) -> Any:
     return batch
 
 
-def _along_last(b: Any, x: str, axis: int, node: Any) -> str:
+def _along_last(b: Any, x: str, axis: int, node: Callable[[str], str]) -> str:
     """`node(x)` along the last axis: ONNX Runtime is several times slower along others, a transpose included."""
     last = len(b.in_specs[0].shape) - 1
     if axis == last:
