@@ -33,10 +33,14 @@ def trace_template(function: Callable[..., Sequence[Any]], specs: Sequence[Array
 
 
 class Template(NamedTuple):
-    """`present` says which of the possible results there are; an absent one is zero."""
+    """`present` says which of the possible results there are; an absent one is zero.
+
+    unknown: outputs whose tangents cannot be had, and why; that is an error only where one is read.
+    """
 
     program: Program
     present: Mask
+    unknown: tuple[tuple[int, str], ...] = ()
 
 
 def cached_template(key: Any, make: Callable[[], T]) -> T:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..stage import deferred
 from ..stage.dims import Dim, max_dim
 from ..stage.dtypes import FLOAT64, INT64, DType, as_dtype, kind_rank, promote
 from ..stage.errors import UnsupportedError
@@ -183,6 +184,8 @@ def _like(x: Any, value: Any, dtype: Any, shape: Any, what: str) -> Any:
     kind = dtype_of(base)[0] if dtype is None else as_dtype(dtype)
     if not isinstance(base, Tracer):
         return _filled(wanted, value, kind)
+    if not is_tracing():
+        return deferred.array(_filled(wanted, value, kind))
     scalar = lift_constant(scalar_constant(value, make_spec((), kind)))
     return bind(broadcast_to_p, scalar, shape=wanted)
 

@@ -10,7 +10,7 @@ import numpy as np
 from ..stage.primitive import Case, Sample
 from ..stage.trace import bind
 from .families import NUMBERS, binary_cases, elementwise, kind_of
-from .formulas import Mathematics, lowering
+from .formulas import Mathematics, lowering, sign_factor, with_sign
 from .registry import implements
 from .rounding import floor, trunc
 from .ufuncs import binary_function, ufunc_operands, zero_tangent
@@ -60,7 +60,7 @@ def _floor_divide_formula(m: Mathematics, x: Any, y: Any) -> Any:
     whole = m.floor(quotient)
     whole = m.where(quotient - whole > 0.5, whole + 1.0, whole)
     plain = x / y
-    return m.where(m.equal(y, 0.0), plain, m.where(m.equal(quotient, 0.0), plain * 0.0, whole))
+    return with_sign(m, m.abs(m.where(m.equal(y, 0.0), plain, whole)), plain)
 
 
 def _same_sign(m: Mathematics, x: Any, y: Any) -> Any:
@@ -69,8 +69,8 @@ def _same_sign(m: Mathematics, x: Any, y: Any) -> Any:
 
 def _remainder_formula(m: Mathematics, x: Any, y: Any) -> Any:
     rest = m.fmod(x, y)
-    shifted = m.where(_same_sign(m, rest, y), rest, rest + y)
-    return m.where(m.equal(rest, 0.0), m.where(y < 0.0, -0.0, 0.0), shifted)
+    shifted = m.where(m.equal(rest, 0.0) | _same_sign(m, rest, y), rest, rest + y)
+    return m.abs(shifted) * sign_factor(m, y < 0.0)
 
 
 _floor_divide_float = lowering(_floor_divide_formula)
@@ -83,11 +83,13 @@ def _floor_divide_onnx(b: Any, x: str, y: str) -> str:
     return _safe_division(b, x, y, _floor_quotient, lambda n: b.op("Sub", b.const(0, b.dtype(n)), n))
 
 
-def _mod(fmod: int) -> Callable[[Any, str, str], str]:
-    def rule(b: Any, x: str, y: str) -> str:
-        return b.op("Mod", x, y, fmod=fmod)
+def _mod(b: Any, x: str, y: str) -> str:
+    return b.op("Mod", x, y, fmod=0)
 
-    return rule
+
+def _truncated_rest(b: Any, x: str, y: str) -> str:
+    # Not by fmod=1, for which ONNX Runtime goes through float64
+    return b.op("Sub", x, b.op("Mul", b.op("Div", x, y), y))
 
 
 def _zero_like(b: Any) -> Callable[[str], str]:
@@ -98,13 +100,13 @@ def _zero_like(b: Any) -> Callable[[str], str]:
 def _remainder_onnx(b: Any, x: str, y: str) -> str:
     if kind_of(b.dtype(x)) == "f":
         return _remainder_float(b, x, y)
-    return _safe_division(b, x, y, _mod(0), _zero_like(b))
+    return _safe_division(b, x, y, _mod, _zero_like(b))
 
 
 def _fmod_onnx(b: Any, x: str, y: str) -> str:
     if kind_of(b.dtype(x)) == "f":
         return b.op("Mod", x, y, fmod=1)
-    return _safe_division(b, x, y, _mod(1), _zero_like(b))
+    return _safe_division(b, x, y, _truncated_rest, _zero_like(b))
 
 
 # ---------------------------------------------------------------------------------------------------------------- primitives

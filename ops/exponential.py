@@ -13,7 +13,7 @@ from ..stage.trace import bind
 from .arithmetic import where
 from .comparison import equal
 from .families import FLOATS, binary_cases, elementwise, unary_cases
-from .formulas import Mathematics, half_as_single, lowering
+from .formulas import Mathematics, half_as_single, lowering, with_sign
 from .ufuncs import binary_function, like, unary_function
 
 _LN2 = math.log(2.0)
@@ -57,18 +57,18 @@ tanh_p = elementwise(
 
 
 def log1p_formula(m: Mathematics, x: Any) -> Any:
-    """log(1 + x), the rounding of 1 + x divided out (Kahan). -0.0 and infinity are kept."""
+    """log(1 + x), the rounding of 1 + x divided out (Kahan)."""
     u = 1.0 + x
-    return m.where(m.equal(u, 1.0) | m.isinf(u), x, m.log(u) * (x / (u - 1.0)))
+    return x * m.where(m.equal(u, 1.0) | m.equal(u, np.inf), 1.0, m.log(u) / (u - 1.0))
 
 
 def expm1_formula(m: Mathematics, x: Any) -> Any:
-    """exp(x) - 1, by the same device; outside (-2, 40) there is nothing to compensate."""
-    u = m.exp(x)
-    plain = u - 1.0
-    near = (x > -2.0) & (x < 40.0)
-    v = m.where(near & ~m.equal(u, 1.0), u, 2.0)
-    return m.where(near, m.where(m.equal(u, 1.0), x, plain * (x / m.log(v))), plain)
+    """exp(x) - 1, by the same device where neither exp(x) overflows nor -1 is all that is left."""
+    largest = math.log(np.finfo(m.dtype).max) * (1.0 - 1e-7)
+    bounded = m.minimum(m.maximum(x, -50.0), largest)
+    u = m.exp(bounded)
+    ratio = m.where(m.equal(u, 1.0), 1.0, (u - 1.0) / m.log(u))
+    return bounded * ratio * m.where(x > largest, np.inf, 1.0)
 
 
 expm1_p = elementwise(
@@ -141,7 +141,7 @@ def _cbrt_formula(m: Mathematics, x: Any) -> Any:
     regular = (a > 0.0) & (a < np.inf)
     step = m.where(regular, (y - a / (y * y)) / 3.0, 0.0)
     y = y - step
-    return m.where(x < 0.0, -y, m.where(m.equal(x, 0.0), x, y))
+    return with_sign(m, y, x)
 
 
 def _cbrt_numpy(x: Array) -> Array:

@@ -107,12 +107,13 @@ def _clip_numpy(x: Array, low: Array, high: Array) -> Array:
 
 def _clip_onnx(b: Any, x: str, low: str, high: str) -> str:
     # One pass instead of two where the node says the same; of other dtypes than float32 the optimiser fuses it wrongly with Relu
-    low_value: Any = b.value_of(low)
-    high_value: Any = b.value_of(high)
-    scalars = low_value is not None and high_value is not None and low_value.ndim == high_value.ndim == 0
-    if scalars and b.dtype(x) == FLOAT32 and bool(np.less_equal(low_value, high_value)):
+    if b.dtype(x) == FLOAT32 and _are_ordered_scalars(b.value_of(low), b.value_of(high)):
         return b.op("Clip", x, low, high)
     return b.op("Min", b.op("Max", x, low), high)
+
+
+def _are_ordered_scalars(low: Array | None, high: Array | None) -> bool:
+    return low is not None and high is not None and low.ndim == high.ndim == 0 and bool(low <= high)
 
 
 def _clip_jvp(output: Any, primals: Any, tangents: Any) -> Any:

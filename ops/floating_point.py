@@ -14,7 +14,16 @@ from .arithmetic import floating, where
 from .comparison import equal, less
 from .conversion import copy
 from .families import FLOATS, NUMBERS, binary_cases, elementwise, unary_cases
-from .formulas import Mathematics, OnnxMath, Value, half_as_single, lowering, negative_sign, with_sign
+from .formulas import (
+    Mathematics,
+    OnnxMath,
+    Value,
+    half_as_single,
+    lowering,
+    negative_sign,
+    sign_factor,
+    with_sign,
+)
 from .operands import cast, dtype_of, operand
 from .registry import implements
 from .structure import sum_to
@@ -233,8 +242,8 @@ def _in_float64(formula: Callable[..., Any], result: DType | None = None) -> Rul
 
 
 def _mantissa_formula(m: Any, fmt: FloatFormat, x: Any) -> Any:
-    e = _exponent(m, x)
-    return m.where(m.equal(x, 0.0) | m.isinf(x), x, _scaled(m, x, -e))
+    # Where there is no exponent it is 0 and x its own mantissa
+    return _scaled(m, x, -_exponent(m, x))
 
 
 frexp_mantissa_p = elementwise(
@@ -305,18 +314,22 @@ ldexp_p = elementwise(
 )
 
 
-def _away_from_zero(m: Any, fmt: FloatFormat, a: Any) -> Any:
-    """The distance from |x| to the next number of the format away from zero."""
-    e = m.maximum(_exponent(m, a) - float(fmt.digits), float(fmt.least))
-    return _scaled(m, 1.0 + a * 0.0, e)
+def _gaps(m: Any, fmt: FloatFormat, a: Any) -> tuple[Any, Any]:
+    """The distances of a, not negative and finite, to the next number of the format away from zero, and to the one towards it."""
+    e = _exponent(m, a)
+    unit = m.where(m.equal(a, 0.0), float(fmt.least), m.maximum(e - float(fmt.digits), float(fmt.least)))
+    outer = m.power(2.0, m.maximum(unit, -1000.0)) * m.power(2.0, m.minimum(unit + 1000.0, 0.0))
+    # Below a power of two numbers are twice as dense
+    dense = m.equal(_scaled(m, a, -e), 0.5) & (unit > float(fmt.least))
+    return outer, m.where(dense, outer * 0.5, outer)
 
 
 def _spacing_formula(m: Any, fmt: FloatFormat, x: Any) -> Any:
     regular = m.abs(x) < np.inf
-    gap = _away_from_zero(m, fmt, m.where(regular, m.abs(x), 1.0))
-    # NumPy's spacing of 0 is positive, that of the largest number infinite
-    gap = m.where(m.abs(x) >= fmt.largest, np.inf, gap)
-    return m.where(regular, m.where(x < 0.0, -gap, gap), np.nan)
+    outer, inner = _gaps(m, fmt, m.where(regular, m.abs(x), 1.0))
+    # NumPy's spacing of 0 is positive, that of the largest number infinite; in float16 it looks upwards
+    outer = m.where(m.abs(x) >= fmt.largest, np.inf, outer)
+    return m.where(regular, m.where(x < 0.0, inner if fmt.digits == 11 else -outer, outer), np.nan)
 
 
 def _nextafter_formula(m: Any, fmt: FloatFormat, x: Any, y: Any) -> Any:
@@ -324,17 +337,14 @@ def _nextafter_formula(m: Any, fmt: FloatFormat, x: Any, y: Any) -> Any:
     finite = a < np.inf
     outward = ((x > 0.0) & (y > x)) | ((x < 0.0) & (y < x))
     size = m.where(finite, a, 1.0)
-    gap = _away_from_zero(m, fmt, size)
-    # Below a power of two numbers are twice as dense
-    e = _exponent(m, size)
-    inner = m.where(
-        m.equal(_scaled(m, size, -e), 0.5) & (e - float(fmt.digits) > float(fmt.least)), gap * 0.5, gap
-    )
-    step = m.where(finite, m.where(outward, size + gap, size - inner), fmt.largest)
+    outer, inner = _gaps(m, fmt, size)
+    step = m.where(finite, m.where(outward, size + outer, size - inner), m.where(outward, np.inf, fmt.largest))
     step = m.where(step > fmt.largest, np.inf, step)
-    step = m.where(~finite & outward, np.inf, step)
-    moved = m.where(m.equal(x, 0.0), with_sign(m, 0.0 * size + 2.0**fmt.least, y), with_sign(m, step, x))
-    return m.where(m.isnan(x) | m.isnan(y), np.nan, m.where(m.equal(x, y), y, moved))
+    at_zero, same = m.equal(x, 0.0), m.equal(x, y)
+    magnitude = m.where(same, a, m.where(at_zero, 2.0**fmt.least, step))
+    by_y = at_zero | same
+    negative = (by_y & negative_sign(m, y)) | (~by_y & negative_sign(m, x))
+    return m.where(m.isnan(x) | m.isnan(y), np.nan, magnitude) * sign_factor(m, negative)
 
 
 spacing_p = elementwise(

@@ -2,7 +2,7 @@
 
     def log1p(m, x):
         u = 1.0 + x
-        return m.where(m.equal(u, 1.0), x, m.log(u) * (x / (u - 1.0)))
+        return x * m.where(m.equal(u, 1.0), 1.0, m.log(u) / (u - 1.0))
 
 `lowering(log1p)` is an `onnx` rule that writes the nodes; `evaluation(log1p)` a `numpy` rule that computes in float64. Numbers take the
 dtype of what they meet, as weak scalars do.
@@ -218,12 +218,17 @@ def horner(x: Any, coefficients: Sequence[float]) -> Any:
 
 def negative_sign(m: Mathematics, x: Any) -> Any:
     """Whether the sign bit is set: of -0.0 too; of a NaN never."""
-    return (x < 0.0) | (m.equal(x, 0.0) & (1.0 / x < 0.0))
+    return 1.0 / m.maximum(x, -1.0) < 0.0
+
+
+def sign_factor(m: Mathematics, negative: Any) -> Any:
+    """-1 where the condition holds, else 1. Signs are given by products: ONNX Runtime's Where turns -0.0 into 0.0."""
+    return m.where(negative, -1.0, 1.0)
 
 
 def with_sign(m: Mathematics, magnitude: Any, sign: Any) -> Any:
     """`magnitude`, which is not negative, with the sign bit of `sign`."""
-    return m.where(negative_sign(m, sign), -magnitude, magnitude)
+    return magnitude * sign_factor(m, negative_sign(m, sign))
 
 
 def half_as_single(dtype: DType) -> DType:

@@ -156,11 +156,7 @@ def like_array(values: Any, x: Any) -> Any:
     """Values as a traced array where x is one, so that their broadcasting is recorded and does not make large constants."""
     if isinstance(values, Const):
         return lift_constant(values) if is_traced(x) else values.value
-    return (
-        lift_constant(constant(values))
-        if is_traced(x) and isinstance(values, np.ndarray)
-        else values
-    )
+    return lift_constant(constant(values)) if is_traced(x) and isinstance(values, np.ndarray) else values
 
 
 def _row_shape(window: Any, order: Sequence[Token], rest: Sequence[Token], plan: IndexPlan) -> Shape:
@@ -259,7 +255,9 @@ def fill(x: Tracer, value: Any) -> None:
 
 
 @implements(method="sort")
-def sort_in_place(x: Tracer, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
+def sort_in_place(
+    x: Tracer, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None
+) -> None:
     """x.sort(): the same as x[...] = np.sort(x, axis)."""
     x[...] = NUMPY[np.sort](x, axis)
 

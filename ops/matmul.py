@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..stage.dims import product, same_dim
-from ..stage.dtypes import BOOL, FLOAT32, INT32, INT64, is_float, short_name
+from ..stage.dtypes import BOOL, FLOAT32, FLOAT64, INT32, INT64, is_float, short_name
 from ..stage.errors import DTypeError, ShapeError
 from ..stage.primitive import Array, Case, Primitive, Sample
 from ..stage.spec import ArraySpec, Shape, make_spec
@@ -85,6 +85,22 @@ def _onnx(b: Any, x: str, y: str) -> str:
     return b.op("MatMul", x, y)
 
 
+def _simplify(ctx: Any, x: Any, y: Any) -> Any:
+    """A product of transposed matrices as one node."""
+    if len(ctx.spec(x).shape) != 2 or len(ctx.spec(y).shape) != 2 or ctx.spec(x).dtype not in (FLOAT32, FLOAT64):
+        return None
+    a, b = _untransposed(ctx, x), _untransposed(ctx, y)
+    if a is None and b is None:
+        return None
+    return ctx.emit(gemm_p, x if a is None else a, y if b is None else b, transpose_x=a is not None, transpose_y=b is not None)
+
+
+def _untransposed(ctx: Any, x: Any) -> Any:
+    producer = ctx.producer(x)
+    turned = producer is not None and producer.primitive is transpose_p and producer.params["permutation"] == (1, 0)
+    return producer.inputs[0] if turned else None
+
+
 matmul_p = Primitive(
     "matmul",
     abstract=_abstract,
@@ -93,6 +109,7 @@ matmul_p = Primitive(
     transpose=_transpose,
     batch=_batch,
     onnx=_onnx,
+    simplify=_simplify,
     cases=[
         Case((Sample((2, 3)), Sample((3, 4))), named=(("B", 3), (3, 4))),
         Case((Sample((5, 2, 3)), Sample((3, 4))), named=(("B", "T", 3), (3, 4))),
@@ -104,6 +121,58 @@ matmul_p = Primitive(
         Case((Sample((2, 0), "int"), Sample((0, 3), "int"))),
         Case((Sample((0, 3)), Sample((3, 2)))),
         Case((Sample((0, 2, 3)), Sample((3, 2)))),
+    ],
+)
+
+
+# ---------------------------------------------------------------------- products of matrices that are read along their columns
+
+
+def _turned(x: Any, transpose: bool) -> Any:
+    return swap_last(x) if transpose else x
+
+
+def _gemm_abstract(x: ArraySpec, y: ArraySpec, *, transpose_x: bool, transpose_y: bool) -> ArraySpec:
+    if x.ndim != 2 or y.ndim != 2:
+        raise ShapeError(f"gemm: two matrices are needed, got {x!r} and {y!r}")
+    rows, columns = (s.update(shape=s.shape[::-1]) if t else s for s, t in ((x, transpose_x), (y, transpose_y)))
+    return _abstract(rows, columns)
+
+
+def _gemm_transpose(ct: Any, primals: Any, output: Any, *, active: Any, transpose_x: bool, transpose_y: bool) -> Any:
+    x, y = primals
+    return (
+        _turned(bind(matmul_p, ct, _turned(y, not transpose_y)), transpose_x) if active[0] else None,
+        _turned(bind(matmul_p, _turned(x, not transpose_x), ct), transpose_y) if active[1] else None,
+    )
+
+
+def _gemm_batch(ctx: Any, args: Any, axes: Any, *, transpose_x: bool, transpose_y: bool) -> Any:
+    x, y = (v if a is None else move_axis(v, a, 0) for v, a in zip(args, axes, strict=True))
+    return bind(matmul_p, _turned(x, transpose_x), _turned(y, transpose_y)), 0
+
+
+def _gemm_numpy(x: Array, y: Array, *, transpose_x: bool, transpose_y: bool) -> Array:
+    return _numpy(x.T if transpose_x else x, y.T if transpose_y else y)
+
+
+def _gemm_onnx(b: Any, x: str, y: str, *, transpose_x: bool, transpose_y: bool) -> str:
+    return b.op("Gemm", x, y, transA=int(transpose_x), transB=int(transpose_y))
+
+
+gemm_p = Primitive(
+    "gemm",
+    abstract=_gemm_abstract,
+    numpy=_gemm_numpy,
+    linear=((0,), (1,)),
+    transpose=_gemm_transpose,
+    batch=_gemm_batch,
+    onnx=_gemm_onnx,
+    cases=[
+        Case((Sample((3, 2)), Sample((3, 4))), {"transpose_x": True, "transpose_y": False}, named=(("B", 2), ("B", 4))),
+        Case((Sample((2, 3)), Sample((4, 3))), {"transpose_x": False, "transpose_y": True}, named=(("B", 3), (4, 3))),
+        Case((Sample((3, 2)), Sample((4, 3))), {"transpose_x": True, "transpose_y": True}),
+        Case((Sample((0, 2)), Sample((0, 4))), {"transpose_x": True, "transpose_y": False}),
     ],
 )
 

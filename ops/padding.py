@@ -11,8 +11,8 @@ from ..stage.dims import Dim
 from ..stage.dtypes import FLOAT64, is_integer
 from ..stage.errors import UnsupportedError
 from ..stage.spec import DimLike
-from ..stage.tracer import Tracer
 from ..stage.trace import bind
+from ..stage.tracer import Tracer
 from . import reductions, statistics
 from .along_axis import take_along_axis_p
 from .arguments import array_of, array_operand, dim_argument
@@ -21,7 +21,8 @@ from .joining import join
 from .operands import cast, dtype_of, shape_of
 from .registry import implements
 from .rounding import rint
-from .slicing import pad as pad_constant, reverse, slice_axis
+from .slicing import pad as pad_constant
+from .slicing import reverse, slice_axis
 from .structure import broadcast, reshape_p
 from .views import copied
 

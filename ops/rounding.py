@@ -31,7 +31,7 @@ def _step(name: str, numpy: Callable[..., Any], onnx: Rule | str) -> Primitive:
 
 def trunc_formula(m: Mathematics, x: Any) -> Any:
     """Rounded towards zero; -0.0 and what rounds to it keep their sign."""
-    return m.where(x < 0.0, m.ceil(x), m.floor(x))
+    return with_sign(m, m.floor(m.abs(x)), x)
 
 
 floor_p = _step("floor", np.floor, "Floor")

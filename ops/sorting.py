@@ -21,7 +21,7 @@ from .arguments import array_of, array_operand, dim_argument, size_of
 from .arithmetic import add_p, subtract_p, where_p
 from .comparison import less_equal_p, less_p, logical_and, logical_not, logical_or, not_equal_p
 from .joining import unstack
-from .operands import cast, dtype_of, normalize_axis, operand, promoted, shape_of
+from .operands import cast, dtype_of, normalize_axis, promoted, shape_of
 from .reductions import UINT64, signed_order
 from .registry import implements
 from .slicing import pad

@@ -19,7 +19,7 @@ from .arithmetic import floating, where
 from .comparison import equal, isnan, logical_and, logical_not
 from .exponential import exp, expit_p, log, log1p_formula
 from .families import FLOATS, binary_cases, elementwise, unary_cases
-from .formulas import Mathematics, evaluation, lowering, native
+from .formulas import Mathematics, evaluation, lowering, native, with_sign
 from .operands import promoted
 from .registry import implements_special
 from .ufuncs import like
@@ -45,7 +45,7 @@ def erf_formula(m: Mathematics, x: Any) -> Any:
     a = m.abs(x)
     b = m.minimum(a, _SMALL)
     tail = 1.0 - _erfc_tail(m, m.maximum(a, _SMALL))
-    return m.where(a < _SMALL, x * approximate(b * b, ERF), m.where(x < 0.0, -tail, tail))
+    return with_sign(m, m.where(a < _SMALL, b * approximate(b * b, ERF), tail), x)
 
 
 def erfc_formula(m: Mathematics, x: Any) -> Any:
@@ -70,7 +70,7 @@ def _erfinv_formula(m: Mathematics, x: Any) -> Any:
     a = m.abs(x)
     w = -m.log((1.0 - a) * (1.0 + a))
     inside = m.where(a < 1.0, w, 0.0)
-    return m.where(a < 1.0, x * _erfinv_ratio(m, inside), m.where(m.equal(a, 1.0), x * np.inf, np.nan))
+    return x * m.where(a < 1.0, _erfinv_ratio(m, inside), m.where(m.equal(a, 1.0), np.inf, np.nan))
 
 
 def _ndtri_formula(m: Mathematics, p: Any) -> Any:

@@ -47,7 +47,7 @@ def atan_formula(m: Mathematics, x: Any) -> Any:
     core = s * approximate(s * s, ATAN)
     core = m.where(middle, math.pi / 4 + (core + _QUARTER_PI_REST), core)
     core = m.where(inverted, _HALF_PI + (_HALF_PI_REST - core), core)
-    return m.where(m.equal(x, 0.0), x, m.where(x < 0.0, -core, core))
+    return with_sign(m, core, x)
 
 
 def _asin_formula(m: Mathematics, x: Any) -> Any:
@@ -61,11 +61,11 @@ def _acos_formula(m: Mathematics, x: Any) -> Any:
 def _sinh_formula(m: Mathematics, x: Any) -> Any:
     """The Taylor series up to 1; beyond, by exp(|x| / 2), whose square may overflow where sinh does not."""
     a = m.abs(x)
-    z = x * x
-    series = x + x * (z * horner(z, [1.0 / math.factorial(2 * k + 3) for k in range(9)]))
+    z = a * a
+    series = a + a * (z * horner(z, [1.0 / math.factorial(2 * k + 3) for k in range(9)]))
     h = m.exp(0.5 * a)
     large = (0.5 * h) * h - 0.5 / h / h
-    return m.where(a < 1.0, series, m.where(x < 0.0, -large, large))
+    return with_sign(m, m.where(a < 1.0, series, large), x)
 
 
 def _cosh_formula(m: Mathematics, x: Any) -> Any:
@@ -77,8 +77,7 @@ def _asinh_formula(m: Mathematics, x: Any) -> Any:
     a = m.abs(x)
     b = m.minimum(a, _LARGE)
     small = log1p_formula(m, b + b * b / (1.0 + m.sqrt(1.0 + b * b)))
-    result = m.where(a > _LARGE, m.log(a) + _LN2, small)
-    return m.where(m.equal(x, 0.0), x, m.where(x < 0.0, -result, result))
+    return with_sign(m, m.where(a > _LARGE, m.log(a) + _LN2, small), x)
 
 
 def _acosh_formula(m: Mathematics, x: Any) -> Any:
@@ -88,8 +87,7 @@ def _acosh_formula(m: Mathematics, x: Any) -> Any:
 
 def _atanh_formula(m: Mathematics, x: Any) -> Any:
     a = m.abs(x)
-    result = 0.5 * log1p_formula(m, 2.0 * a / (1.0 - a))
-    return m.where(m.equal(x, 0.0), x, m.where(x < 0.0, -result, result))
+    return with_sign(m, 0.5 * log1p_formula(m, 2.0 * a / (1.0 - a)), x)
 
 
 def _tan_formula(m: Mathematics, x: Any) -> Any:

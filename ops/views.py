@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ..stage.trace import bind
 from ..stage.tracer import Tracer, mark_view
+from .structure import broadcast_to_p
 
 
 def view(result: Any, base: Any) -> Any:
@@ -18,6 +20,9 @@ def view(result: Any, base: Any) -> Any:
 
 def copied(x: Any) -> Any:
     """The same value under a handle of its own, so that rebinding one (`x += 1`) leaves the other as it was."""
+    if isinstance(x, Tracer) and x._deferred:  # pyright: ignore[reportPrivateUsage]
+        # A value of its own, with the same elements
+        return bind(broadcast_to_p, x, shape=x.shape)
     if isinstance(x, Tracer):
         return Tracer(x._trace, x._atom, x._value)  # pyright: ignore[reportPrivateUsage]
     return np.array(x, copy=True)

@@ -11,8 +11,8 @@ from .backend import backend
 from .dims import Dim, is_name
 from .errors import MissingRuleError, ShapeError, SignatureTypeError, SignatureValueError
 from .hashing import program_hash
-from .nesting import nested_programs
 from .names import OUTPUT, file_names
+from .nesting import nested_programs
 from .passes import run_passes
 from .printer import program_text
 from .program import Equation, Program, ProgramBuilder, constant, substitute_dims

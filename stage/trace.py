@@ -283,7 +283,7 @@ def lift_constant(const: Const) -> Tracer:
     trace = current_trace()
     if trace is None:
         raise TracingError("constants are lifted only while tracing")
-    return Tracer(trace, const)
+    return Tracer(trace, const, const.value if trace.values is not None else None)
 
 
 def is_tracing() -> bool:

@@ -22,6 +22,7 @@ Sizes = Mapping[str, int] | None
 _GRID_BITS: Final = 46
 _MANTISSA: Final = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 _TAPE_LENGTH: Final = 1 << 15
+_LONGEST_CHAIN: Final = 2048
 
 
 class FloatInfo(NamedTuple):
@@ -209,7 +210,10 @@ def random_round(value: Array, dtype: DType, amplitude: Array | float, noise: Ar
 
 
 def spread_length(eqn: Equation, inputs: Sequence[Array], outputs: Sequence[Array]) -> float:
-    """How many terms an element of the result may be made of, at most, as far as shapes tell; 1 for elementwise ones."""
+    """How many terms an element of the result may be added up from in one chain, as far as shapes tell; 1 for elementwise ones.
+
+    Longer sums are made in blocks, by the lowering and by matrix products alike.
+    """
     if eqn.primitive.elementwise:
         return 1.0
     arrays = [x for x in inputs if is_float(x.dtype)] or list(inputs)
@@ -217,7 +221,7 @@ def spread_length(eqn: Equation, inputs: Sequence[Array], outputs: Sequence[Arra
         return 1.0
     size = max(1, min((x.size for x in outputs), default=1))
     longest = max((max(x.shape, default=1) for x in arrays), default=1)
-    return float(max(1, longest, *(x.size // size for x in arrays)))
+    return float(min(_LONGEST_CHAIN, max(1, longest, *(x.size // size for x in arrays))))
 
 
 def magnitudes(eqn: Equation, inputs: Sequence[Array], outputs: Sequence[Array], precisions: Precisions, sizes: Sizes) -> list[Array]:

@@ -111,7 +111,7 @@ class Sampler:
         names = self.program.dim_names
         if not names:
             return []
-        primes = [p for p in _primes() if p not in base.sizes.values()]
+        primes = (p for p in _primes() if p not in base.sizes.values())
         choices: list[tuple[str, dict[str, int]]] = [("prime sizes", dict(zip(names, primes, strict=False)))]
         if not few:
             choices += [("sizes of 1", dict.fromkeys(names, 1)), ("sizes of 0", dict.fromkeys(names, 0))]

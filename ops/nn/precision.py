@@ -23,7 +23,7 @@ def lower_function(b: Any, function: Callable[..., Any], *names: str) -> Any:
 
     def leaves(*args: Any) -> tuple[Any, ...]:
         result: Any = function(*args)
-        return result if isinstance(result, tuple) else (result,)
+        return tuple[Any, ...](result) if isinstance(result, tuple) else (result,)
 
     made = b.lower(trace_program(leaves, [b.spec(n) for n in names], sources=False).program, names)
     return made[0] if len(made) == 1 else tuple(made)

@@ -42,7 +42,11 @@ def test_index_arrays_and_masks(agree: Any, index: Any) -> None:
 
 def _traced_parts(index: Any) -> tuple[list[int], tuple[Any, ...]]:
     items = index if isinstance(index, tuple) else (index,)
-    return [i for i, v in enumerate(items) if isinstance(v, list | np.ndarray) and np.asarray(v).dtype.kind in "iu" and np.size(v)], items
+    return [
+        i
+        for i, v in enumerate(items)
+        if isinstance(v, list | np.ndarray) and np.asarray(v).dtype.kind in "iu" and np.size(v)
+    ], items
 
 
 @pytest.mark.parametrize("index", [i for i in ARRAYS if _traced_parts(i)[0]], ids=str)
@@ -58,7 +62,9 @@ def test_traced_index_arrays(agree: Any, index: Any) -> None:
     agree(function, x234, *(np.asarray(items[i]) for i in places))
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int32", "int64", "uint64", "float16", "float32", "float64"])
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint8", "int32", "int64", "uint64", "float16", "float32", "float64"]
+)
 def test_every_dtype_keeps_its_own(agree: Any, dtype: str) -> None:
     x = (np.arange(12).reshape(3, 4) % 5).astype(dtype)
     agree(lambda x, i: (x[1:, ::-1], x[i], x[i, i], x[-1]), x, np.array([0, -1, 2]))
@@ -148,7 +154,11 @@ def test_a_slice_step_of_zero() -> None:
 
 @pytest.mark.parametrize("bad", [3, -4])
 def test_traced_indices_out_of_range_fail_when_run(bad: int) -> None:
-    for function, index in ((lambda x, i: x[i], np.array([0, bad])), (lambda x, i: x[i, i], np.array([0, bad])), (lambda x, i: x[i], np.array(bad))):
+    for function, index in (
+        (lambda x, i: x[i], np.array([0, bad])),
+        (lambda x, i: x[i, i], np.array([0, bad])),
+        (lambda x, i: x[i], np.array(bad)),
+    ):
         program = ons.stage(function, x34, np.zeros_like(index))
         with pytest.raises(IndexError, match="out of bounds"):
             program(x34, index)
@@ -157,7 +167,12 @@ def test_traced_indices_out_of_range_fail_when_run(bad: int) -> None:
 
 
 def test_a_traced_mask_names_the_ways_out() -> None:
-    for function in (lambda x: x[x > 0], lambda x: x[0, x[0] > 0], lambda x: np.compress(x[0] > 1, x, 1), lambda x: np.extract(x > 1, x)):
+    for function in (
+        lambda x: x[x > 0],
+        lambda x: x[0, x[0] > 0],
+        lambda x: np.compress(x[0] > 1, x, 1),
+        lambda x: np.extract(x > 1, x),
+    ):
         with pytest.raises(ons.ConcretizationError, match=r"np\.where\(mask.*size=n"):
             ons.stage(function, x34)
 
@@ -172,7 +187,9 @@ def test_a_window_at_a_traced_start(agree: Any) -> None:
 
 
 def test_masks_are_known_outside_staging() -> None:
-    np.testing.assert_array_equal(ons.grad(lambda x: (x[x > 0] ** 2).sum())(np.array([1.0, -2.0, 3.0])), [2, 0, 6])
+    np.testing.assert_array_equal(
+        ons.grad(lambda x: (x[x > 0] ** 2).sum())(np.array([1.0, -2.0, 3.0])), [2, 0, 6]
+    )
 
 
 def test_lists_of_traced_integers(agree: Any) -> None:
@@ -218,7 +235,9 @@ def test_second_order() -> None:
         return (x[index] ** 3).sum() + (x[::-1] * x * x[1]).sum()
 
     def numeric(x: Any) -> Any:
-        return np.stack([(ons.grad(function)(x + d) - ons.grad(function)(x - d)) / 2e-6 for d in np.eye(3) * 1e-6])
+        return np.stack(
+            [(ons.grad(function)(x + d) - ons.grad(function)(x - d)) / 2e-6 for d in np.eye(3) * 1e-6]
+        )
 
     x = np.array([0.3, -1.2, 0.7])
     hessian = np.stack([ons.grad(lambda x, k=k: ons.grad(function)(x)[k])(x) for k in range(3)])
@@ -255,7 +274,10 @@ def test_the_size_of_a_named_slice() -> None:
 
 
 def test_integers_on_named_dims() -> None:
-    program = ons.stage(lambda x: (x[0], x[-1], x[x.shape[0] // 2], ons.grad(lambda x: (x[-1] ** 2).sum())(x)), specs=(ons.ArraySpec(("B", 2), "float64"),))
+    program = ons.stage(
+        lambda x: (x[0], x[-1], x[x.shape[0] // 2], ons.grad(lambda x: (x[-1] ** 2).sum())(x)),
+        specs=(ons.ArraySpec(("B", 2), "float64"),),
+    )
     for size in (1, 3):
         x = np.arange(2.0 * size).reshape(size, 2) + 1
         first, last, middle, slope = program(x)
@@ -278,7 +300,12 @@ def test_vmap(axes: Any) -> None:
     def example(array: Any, axis: Any, k: int) -> Any:
         return array if axis is None else np.moveaxis(array, axis, 0)[k]
 
-    functions = [lambda x, i: ons.asarray(x)[i], lambda x, i: ons.asarray(x)[:, i], lambda x, i: ons.asarray(x)[i, :][:, ::-1], lambda x, i: ons.asarray(x)[i, i]]
+    functions = [
+        lambda x, i: ons.asarray(x)[i],
+        lambda x, i: ons.asarray(x)[:, i],
+        lambda x, i: ons.asarray(x)[i, :][:, ::-1],
+        lambda x, i: ons.asarray(x)[i, i],
+    ]
     for function in functions:
         got = ons.vmap(function, axes)(x, i)
         wanted = np.stack([function(example(x, axes[0], k), example(i, axes[1], k)) for k in range(4)])
@@ -354,7 +381,11 @@ def test_nonzero_with_a_bound(agree: Any) -> None:
     for size in (0, 2, 3, 5):
         rows, columns = (np.concatenate([i, [-1] * 9])[:size] for i in np.nonzero(m))
         agree(lambda m, size=size: ons.numpy.nonzero(m, size=size, fill_value=-1), m, wanted=(rows, columns))
-        agree(lambda m, size=size: ons.numpy.argwhere(m, size=size, fill_value=-1), m, wanted=np.stack([rows, columns], 1))
+        agree(
+            lambda m, size=size: ons.numpy.argwhere(m, size=size, fill_value=-1),
+            m,
+            wanted=np.stack([rows, columns], 1),
+        )
 
 
 def test_unique_with_a_bound(agree: Any) -> None:
@@ -365,10 +396,19 @@ def test_unique_with_a_bound(agree: Any) -> None:
 
 def test_bincount_with_a_length(agree: Any) -> None:
     agree(lambda x: ons.numpy.bincount(x, length=5), np.array([1, 1, 3]), wanted=np.array([0, 2, 0, 1, 0]))
-    agree(lambda x, w: ons.numpy.bincount(x, w, length=4), np.array([1, 1, 3]), np.array([1.0, 2, 4]), wanted=np.array([0, 3.0, 0, 4]))
+    agree(
+        lambda x, w: ons.numpy.bincount(x, w, length=4),
+        np.array([1, 1, 3]),
+        np.array([1.0, 2, 4]),
+        wanted=np.array([0, 3.0, 0, 4]),
+    )
 
 
 def test_results_on_numpy_arrays_are_arrays() -> None:
-    for result in (ons.numpy.take(x34, [0, 1], 0), ons.numpy.select([x34 > 1], [x34]), ons.numpy.choose([0, 1], [[1, 2], [3, 4]])):
+    for result in (
+        ons.numpy.take(x34, [0, 1], 0),
+        ons.numpy.select([x34 > 1], [x34]),
+        ons.numpy.choose([0, 1], [[1, 2], [3, 4]]),
+    ):
         assert type(result) is np.ndarray
     assert list(itertools.chain(*ons.numpy.nonzero(np.array([0, 1])))) == [1]

@@ -98,6 +98,20 @@ def test_weight_gradient_of_a_stack_is_one_product() -> None:
     assert program(np.ones((3, 4), np.float32), np.zeros((0, 5, 3), np.float32)).tolist() == np.zeros((3, 4)).tolist()
 
 
+def test_products_of_transposes_are_single_nodes() -> None:
+    x, w = array((4, 3), "float32"), array((3, 5), "float32", 1)
+    program = ons.stage(ons.grad(lambda x, w: np.sum((x @ w) ** 2), argnums=(0, 1)), x, w)
+    kinds = [n.op_type for n in program.to_onnx().graph.node]
+    assert kinds.count("Gemm") == 2 and kinds.count("MatMul") == 1 and "Transpose" not in kinds
+    dx, dw = program(x, w)
+    np.testing.assert_allclose(dx, 2 * (x @ w) @ w.T, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(dw, 2 * x.T @ (x @ w), rtol=1e-5, atol=1e-5)
+    both = ons.stage(lambda x, w: x.T @ w.T, array((3, 2)), array((4, 3)))
+    assert [n.op_type for n in both.to_onnx().graph.node] == ["Gemm"]
+    integers = ons.stage(lambda x: x.T @ x, np.ones((2, 3), np.int32))
+    assert integers(np.full((2, 3), 2, np.int32)).tolist() == [[8] * 3] * 3
+
+
 def test_second_order() -> None:
     x = array((3, 3))
     hessian_row = ons.grad(lambda x: np.sum(ons.grad(lambda x: np.sum(x @ x @ x))(x)[0]))

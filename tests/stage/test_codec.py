@@ -63,6 +63,9 @@ class Pair:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Pair) and (self.a, self.b) == (other.a, other.b)
 
+    def __repr__(self) -> str:
+        return f"Pair({self.a!r}, {self.b!r})"
+
     def __hash__(self) -> int:
         return hash((self.a, self.b))
 
