@@ -19,7 +19,7 @@ from ..stage.trace import bind, lift_constant, trace_program
 from ..stage.tracer import Tracer, settled
 from ..ops.structure import broadcast_to_p, move_axis, reshape_p
 from .gradient import apply_program, python_function, record, restage
-from .templates import decomposition
+from .rules import decomposition
 
 Axis = int | None
 

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from ..stage.program import Atom, Program, ProgramBuilder
 from .reverse import reverse
-from .templates import Tangents, emit_zero, tangent_equations, tangent_spec
+from .rules import tangent_spec
+from .templates import Tangents, tangent_equations
+from .transposition import emit_zero
 
 
 def jvp_transform(program: Program, active: Sequence[bool]) -> Program:

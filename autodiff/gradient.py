@@ -26,7 +26,7 @@ from ..stage.staging import flatten_result
 from ..stage.trace import Traced, current_trace, trace_program
 from ..stage.tracer import Tracer, settled
 from .forward import vjp_transform
-from .templates import tangent_spec
+from .rules import tangent_spec
 
 
 class Recorded(NamedTuple):

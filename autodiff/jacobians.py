@@ -25,7 +25,9 @@ from .batching import vmap
 from .forward import vjp_transform
 from .gradient import Recorded, choose, float_leaves, grad, python_function, record, restage, staged_signature
 from .products import direction, function_label, jvp, leaf_operand, stage_flat, vjp
-from .templates import emit_zero, tangent_equations, tangent_spec
+from .rules import tangent_spec
+from .templates import tangent_equations
+from .transposition import emit_zero
 
 
 def jacfwd(f: Any, argnums: Any = 0) -> Any:

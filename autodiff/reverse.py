@@ -11,21 +11,9 @@ from typing import Any, NamedTuple
 
 from ..stage.program import Atom, Equation, Program, ProgramBuilder, Var, live_equations
 from ..stage.spec import carries_tangent
-from .templates import (
-    TangentContext,
-    Mask,
-    accumulate,
-    bare,
-    cached_template,
-    checked_cotangents,
-    emit_zero,
-    may_be_active,
-    pullback_template,
-    renamed,
-    spread,
-    tangent_spec,
-    trace_template,
-)
+from .rules import Mask, bare, cached_template, may_be_active, spread, tangent_spec, trace_template
+from .templates import TangentContext, pullback_template, renamed
+from .transposition import accumulate, checked_cotangents, emit_zero
 
 
 class Reverse(NamedTuple):
@@ -124,7 +112,8 @@ def _pull_back(step: _Step, builder: ProgramBuilder, cotangents: dict[Atom, Atom
         ]
         args = [*step.residuals, *cts]
     else:
-        program, present = pullback_template(eqn.primitive, tuple([a.spec for a in eqn.inputs]), eqn.params, step.mask, given)
+        template = pullback_template(eqn.primitive, tuple([a.spec for a in eqn.inputs]), eqn.params, step.mask, given)
+        program, present = template.program, template.present
         values = [*eqn.inputs, *eqn.outputs]
         args = [*([env.get(a, a) for a in values] if env else values), *[cotangents[v] for v in eqn.outputs if v in cotangents]]
     results = iter(builder.inline(program, args, eqn.source))

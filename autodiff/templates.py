@@ -6,59 +6,19 @@ operand cotangents: by the primitive's `transpose`, or by transposing the tangen
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from ..stage.dims import same_dim
 from ..stage.errors import MissingRuleError, NonlinearRuleError, ProgramError
-from ..stage.primitive import Params, Primitive
+from ..stage.primitive import Params, Primitive, Unknown
 from ..stage.program import Atom, Equation, Program, ProgramBuilder, Var, live_equations
-from ..stage.spec import ArraySpec, carries_tangent, make_spec
-from ..stage.trace import Traced, bind, scalar_constant, trace_program
+from ..stage.source import Source
+from ..stage.spec import ArraySpec
+from ..stage.trace import bind
 from ..ops.arithmetic import add_p
 from ..ops.structure import broadcast_to_p
-
-Mask = tuple[bool, ...]
-T = TypeVar("T")
-_LIMIT: Final = 1 << 13
-_cache: OrderedDict[Any, Any] = OrderedDict()
-_lock = threading.Lock()
-
-
-def trace_template(function: Callable[..., Sequence[Any]], specs: Sequence[ArraySpec], name: str) -> Traced:
-    """Trace a rule: its equations get their source lines where they are inlined."""
-    return trace_program(function, specs, name=name, sources=False)
-
-
-class Template(NamedTuple):
-    """`present` says which of the possible results there are; an absent one is zero.
-
-    unknown: outputs whose tangents cannot be had, and why; that is an error only where one is read.
-    """
-
-    program: Program
-    present: Mask
-    unknown: tuple[tuple[int, str], ...] = ()
-
-
-def cached_template(key: Any, make: Callable[[], T]) -> T:
-    with _lock:
-        found = _cache.get(key)
-        if found is not None:
-            _cache.move_to_end(key)
-            return found
-    made = make()
-    with _lock:
-        _cache[key] = made
-        if len(_cache) > _LIMIT:
-            _cache.popitem(last=False)
-    return made
-
-
-def bare(values: Sequence[Any], several: bool) -> Any:
-    return tuple(values) if several else values[0]
+from .rules import Mask, Template, bare, cached_template, decomposition, may_be_active, same_type, spread, tangent_spec, trace_template
+from .transposition import accumulate, check_linear, checked_cotangents, emit_zero, expand_composites, known_zeros, transpose_linear
 
 
 def _as_tuple(result: Any, count: int, several: bool, what: str) -> tuple[Any, ...]:
@@ -68,72 +28,69 @@ def _as_tuple(result: Any, count: int, several: bool, what: str) -> tuple[Any, .
     return values
 
 
-def same_type(a: ArraySpec, b: ArraySpec) -> bool:
-    return a.dtype == b.dtype and len(a.shape) == len(b.shape) and all(same_dim(p, q) for p, q in zip(a.shape, b.shape, strict=True))
-
-
-def may_be_active(primitive: Primitive, out_specs: Sequence[ArraySpec]) -> bool:
-    """Whether an output can depend differentiably on an operand; MissingRuleError if it should and has no rule."""
-    if not any(carries_tangent(s) for s in out_specs):
-        return False
-    if primitive.nondifferentiable is not None:
-        raise MissingRuleError(f"{primitive.name} is not differentiable: {primitive.nondifferentiable}; ons.stop_gradient says that this is meant")
-    return True
-
-
-def decomposition(primitive: Primitive, specs: tuple[ArraySpec, ...], params: Params) -> Program:
-    """A composite primitive as a Program of simpler ones."""
-    rule = primitive.require("decompose")
-
-    def function(*args: Any) -> Sequence[Any]:
-        result = rule(*args, **params)
-        return result if isinstance(result, tuple | list) else (result,)
-
-    return cached_template(
-        ("decompose", primitive, specs, tuple(params.items())),
-        lambda: trace_template(function, specs, primitive.name).program,
-    )
-
-
-# ------------------------------------------------------------------------------------------------------------------- tangents
-
-
 def tangent_template(primitive: Primitive, specs: tuple[ArraySpec, ...], params: Params, active: Mask) -> Template:
     """Inputs: operands, outputs, tangents of the active operands. Outputs: the tangents that are present."""
     key = ("jvp", primitive, specs, tuple(params.items()), active)
     return cached_template(key, lambda: _make_tangent_template(primitive, specs, params, active))
 
 
-def tangent_spec(spec: ArraySpec) -> ArraySpec:
-    """Tangents and cotangents are strong arrays of their primal's shape and dtype."""
-    return spec.update(weak=False) if spec.weak else spec
-
-
 def _make_tangent_template(primitive: Primitive, specs: tuple[ArraySpec, ...], params: Params, active: Mask) -> Template:
     out_specs, several = primitive.infer(specs, params)
     count = len(specs)
+    hidden = primitive.residual_outputs(params)
+    no_forward = primitive.reverse_only(params)
     present: list[bool] = []
+    unknown: list[tuple[int, str]] = []
 
     def function(*args: Any) -> Sequence[Any]:
         primals, outputs = args[:count], args[count : count + len(out_specs)]
         given = iter(args[count + len(out_specs) :])
         tangents = tuple(next(given) if a else None for a in active)
-        result = _apply_jvp(primitive, bare(outputs, several), primals, tangents, params)
-        results = _as_tuple(result, len(out_specs), several, f"{primitive.name}: the jvp rule")
+        if no_forward is not None:
+            results: tuple[Any, ...] = (*(Unknown(no_forward),) * (len(out_specs) - hidden), *(None,) * hidden)
+        else:
+            result = _apply_jvp(primitive, bare(outputs, several), primals, tangents, params)
+            results = _as_tuple(result, len(out_specs), several, f"{primitive.name}: the jvp rule")
+        unknown.extend((i, t.message) for i, t in enumerate(results) if isinstance(t, Unknown))
+        results = tuple(None if isinstance(t, Unknown) else t for t in results)
         for i, (tangent, spec) in enumerate(zip(results, out_specs, strict=True)):
             _check_tangent(primitive, i, tangent, spec)
         present.extend(t is not None for t in results)
         return [t for t in results if t is not None]
 
-    if primitive.jvp is None and primitive.linear is None:
+    if primitive.jvp is None and primitive.linear is None and no_forward is None:
+        if primitive.decompose is not None:
+            return _decomposed_tangents(primitive, specs, out_specs, params, active)
         if primitive.vjp is not None:
             raise NonlinearRuleError(f"{primitive.name} may not take a tangent inside a jvp rule")
-        if primitive.decompose is None:
-            raise MissingRuleError(f"{primitive.name}: no jvp rule")
-        return _decomposed_tangents(primitive, specs, out_specs, params, active)
+        raise MissingRuleError(f"{primitive.name}: no jvp rule")
     tangent_specs = [tangent_spec(s) for s, a in zip(specs, active, strict=True) if a]
-    traced = trace_template(function, [*specs, *out_specs, *tangent_specs], f"jvp of {primitive.name}")
-    return Template(traced.program, tuple(present))
+    program = trace_template(function, [*specs, *out_specs, *tangent_specs], f"jvp of {primitive.name}").program
+    if primitive.generation:
+        check_linear(program, count + len(out_specs), primitive.name)
+    template = Template(program, tuple(present), tuple(unknown))
+    return _with_residual_tangents(template, primitive, specs, params, active, hidden) if hidden else template
+
+
+def _with_residual_tangents(
+    template: Template, primitive: Primitive, specs: tuple[ArraySpec, ...], params: Params, active: Mask, hidden: int
+) -> Template:
+    """The tangents of the last outputs added, by the decomposition; they are unknown where there is none."""
+    present = template.present[:-hidden]
+    try:
+        program = decomposition(primitive, specs, params)
+    except MissingRuleError as error:
+        first = len(present)
+        message = f"{primitive.name}: the derivative of its residual is needed here (a derivative of its derivative), and {error.message}"
+        return Template(template.program, template.present, (*template.unknown, *((first + i, message) for i in range(hidden))))
+    inner = tangent_equations(Program(program.inputs, program.equations, program.outputs[-hidden:], program.name), active)
+    found = [t for t in inner.tangent_outputs if t is not None]
+    builder = ProgramBuilder()
+    inputs = [builder.add_input(v.spec) for v in template.program.inputs]
+    tangents = inputs[len(inputs) - sum(active) :]
+    outputs = builder.inline(template.program, inputs)
+    outputs += builder.inline(Program([*program.inputs, *inner.tangent_inputs], inner.equations, found), [*inputs[: len(specs)], *tangents])
+    return Template(builder.build(outputs, template.program.name), (*present, *(t is not None for t in inner.tangent_outputs)), template.unknown)
 
 
 def _check_tangent(primitive: Primitive, index: int, tangent: Any, spec: ArraySpec) -> None:
@@ -211,8 +168,11 @@ def tangent_equations(program: Program, active: Sequence[bool]) -> Tangents:
             tangent = Var(tangent_spec(var.spec))
             inputs.append(tangent)
             tangents[var] = tangent
+    unknown: dict[Atom, str] = {}
     for eqn in live_equations(program):
         mask = tuple([a in tangents for a in eqn.inputs])
+        if unknown:
+            _require_known(unknown, eqn.inputs, eqn.source)
         if True not in mask or not may_be_active(eqn.primitive, [v.spec for v in eqn.outputs]):
             builder.equations.append(renamed(eqn, env))
             continue
@@ -229,10 +189,18 @@ def tangent_equations(program: Program, active: Sequence[bool]) -> Tangents:
             operands: Sequence[Atom] = [*eqn.inputs, *eqn.outputs]
             args = [*([env.get(a, a) for a in operands] if env else operands), *given]
             results = iter(builder.inline(template.program, args, eqn.source))
+        unknown.update({eqn.outputs[i]: message for i, message in template.unknown})
         for var, present in zip(eqn.outputs, template.present, strict=True):
             if present:
                 tangents[var] = next(results)
+    _require_known(unknown, program.outputs, None)
     return Tangents(builder.equations, [env.get(a, a) for a in program.outputs], inputs, [tangents.get(a) for a in program.outputs])
+
+
+def _require_known(unknown: dict[Atom, str], atoms: Sequence[Atom], source: Source | None) -> None:
+    for atom in atoms:
+        if atom in unknown:
+            raise MissingRuleError(unknown[atom], source=source)
 
 
 def renamed(eqn: Equation, env: dict[Atom, Atom]) -> Equation:
@@ -286,9 +254,6 @@ class TangentContext:
         return Template(builder.build([*found.outputs, *[t for t in tangents if t is not None]], f"jvp of {program.name}"), present)
 
 
-# ------------------------------------------------------------------------------------------------------------------ pullbacks
-
-
 def pullback_template(primitive: Primitive, specs: tuple[ArraySpec, ...], params: Params, active: Mask, given: Mask) -> Template:
     """Inputs: operands, outputs, the given cotangents. Outputs: the cotangents present, of the active operands in order.
 
@@ -299,11 +264,38 @@ def pullback_template(primitive: Primitive, specs: tuple[ArraySpec, ...], params
 
 
 def _make_pullback_template(primitive: Primitive, specs: tuple[ArraySpec, ...], params: Params, active: Mask, given: Mask) -> Template:
+    hidden = primitive.residual_outputs(params)
+    if hidden and primitive.transpose is not None and any(given[-hidden:]):
+        return _residual_pullback(primitive, specs, params, active, given, hidden)
     if primitive.transpose is not None:
         direct = _direct_pullback(primitive, specs, params, active, given)
         if direct is not None:
             return direct
     return _derived_pullback(primitive, specs, params, active, given)
+
+
+def _residual_pullback(
+    primitive: Primitive, specs: tuple[ArraySpec, ...], params: Params, active: Mask, given: Mask, hidden: int
+) -> Template:
+    """The cotangents of visible outputs by the transpose rule, those of residuals by the decomposition."""
+    visible = len(given) - hidden
+    out_specs, _ = primitive.infer(specs, params)
+    builder = ProgramBuilder()
+    values = [builder.add_input(s) for s in (*specs, *out_specs)]
+    cts = {i: builder.add_input(tangent_spec(out_specs[i])) for i, g in enumerate(given) if g}
+    found: dict[Atom, Atom] = {}
+    for wanted, derived in ((range(visible), False), (range(visible, len(given)), True)):
+        mask = tuple(g and i in wanted for i, g in enumerate(given))
+        if True not in mask:
+            continue
+        make = _derived_pullback if derived else pullback_template
+        template = make(primitive, specs, params, active, mask)
+        results = iter(builder.inline(template.program, [*values, *[ct for i, ct in cts.items() if mask[i]]]))
+        for operand, present in zip(values, template.present, strict=False):
+            if present:
+                accumulate(builder, found, operand, next(results))
+    operands = values[: len(specs)]
+    return Template(builder.build([found[v] for v in operands if v in found]), tuple(v in found for v in operands))
 
 
 def _direct_pullback(primitive: Primitive, specs: tuple[ArraySpec, ...], params: Params, active: Mask, given: Mask) -> Template | None:
@@ -320,41 +312,24 @@ def _direct_pullback(primitive: Primitive, specs: tuple[ArraySpec, ...], params:
 
     ct_specs = [tangent_spec(s) for s, g in zip(out_specs, given, strict=True) if g]
     traced = trace_template(function, [*specs, *out_specs, *ct_specs], f"pullback of {primitive.name}")
-    if primitive.jvp is not None and any(a and not p for a, p in zip(active, present, strict=True)):
+    if primitive.jvp is not None and primitive.reverse_only(params) is None and any(a and not p for a, p in zip(active, present, strict=True)):
         return None
     return Template(traced.program, tuple(present))
-
-
-def spread(values: Sequence[Any], mask: Mask) -> tuple[Any, ...]:
-    given = iter(values)
-    return tuple(next(given) if m else None for m in mask)
-
-
-def checked_cotangents(primitive: Primitive, results: Any, specs: Sequence[ArraySpec], active: Mask, present: list[bool]) -> list[Any]:
-    if not isinstance(results, tuple | list) or len(results) != len(specs):
-        raise ProgramError(f"{primitive.name}: the transpose rule must give a tuple of {len(specs)} cotangents, got {results!r}")
-    kept: list[Any] = []
-    for i, (ct, spec) in enumerate(zip(results, specs, strict=True)):
-        wanted = active[i] and ct is not None
-        present.append(wanted)
-        if not wanted:
-            continue
-        got = getattr(ct, "spec", None)
-        if got is None or not same_type(got, spec):
-            raise ProgramError(f"{primitive.name}: the transpose rule gave {got or ct!r} for operand {i}, which is {spec!r}")
-        kept.append(ct)
-    return kept
 
 
 def _derived_pullback(primitive: Primitive, specs: tuple[ArraySpec, ...], params: Params, active: Mask, given: Mask) -> Template:
     """Transpose the tangent template: what does not depend on a tangent first, then the rest backwards."""
     tangents = tangent_template(primitive, specs, params, active)
+    for i, message in tangents.unknown:
+        if given[i]:
+            raise MissingRuleError(message)
     out_specs, _ = primitive.infer(specs, params)
     program = expand_composites(tangents.program, len(specs) + len(out_specs))
     split = len(specs) + len(out_specs)
     builder = ProgramBuilder()
     builder.inputs.extend(program.inputs[:split])
     cotangents: dict[Atom, Atom] = {}
+    zeros = known_zeros(program.equations)
     dependent: set[Atom] = set(program.inputs[split:])
     linear: list[Equation] = []
     for eqn in live_equations(program):
@@ -369,107 +344,12 @@ def _derived_pullback(primitive: Primitive, specs: tuple[ArraySpec, ...], params
         if not is_given:
             continue
         ct = builder.add_input(tangent_spec(spec))
-        if atom is None:
+        if atom is None or zeros.holds(atom):
             continue
         if atom not in dependent:
             raise NonlinearRuleError(f"{primitive.name}: the jvp rule gave a tangent that does not depend on the tangents; a zero tangent is None")
         accumulate(builder, cotangents, atom, ct)
-    transpose_linear(builder, linear, dependent, cotangents, primitive.name)
+    transpose_linear(builder, linear, dependent, zeros, cotangents, primitive.name)
     results = iter(program.inputs[split:])
     found = [cotangents.get(next(results)) if a else None for a in active]
     return Template(builder.build([ct for ct in found if ct is not None]), tuple(ct is not None for ct in found))
-
-
-def emit_zero(builder: ProgramBuilder, spec: ArraySpec) -> Atom:
-    """A zero of that spec."""
-    zero = scalar_constant(0, make_spec((), spec.dtype))
-    return builder.emit(broadcast_to_p, (zero,), {"shape": spec.shape}, None)[0] if spec.shape else zero
-
-
-def accumulate(builder: ProgramBuilder, cotangents: dict[Atom, Atom], atom: Atom, ct: Atom) -> None:
-    """Add a contribution to an atom's cotangent."""
-    have = cotangents.get(atom)
-    cotangents[atom] = ct if have is None else builder.emit(add_p, (have, ct), {}, None)[0]
-
-
-def expand_composites(program: Program, first_tangent: int) -> Program:
-    """Composites that a tangent passes through are replaced by their decompositions, so that they can be transposed."""
-    dependent: set[Atom] = set(program.inputs[first_tangent:])
-    builder = ProgramBuilder()
-    builder.inputs.extend(program.inputs)
-    env: dict[Atom, Atom] = {}
-    changed = False
-    for eqn in program.equations:
-        inputs = tuple([env.get(a, a) for a in eqn.inputs])
-        if any(a in dependent for a in eqn.inputs):
-            dependent.update(eqn.outputs)
-            primitive = eqn.primitive
-            if primitive.linear is None and primitive.vjp is None and primitive.decompose is not None:
-                inner = decomposition(primitive, tuple([a.spec for a in inputs]), eqn.params)
-                env.update(zip(eqn.outputs, builder.inline(inner, inputs, eqn.source), strict=True))
-                changed = True
-                continue
-        builder.equations.append(Equation(eqn.primitive, inputs, eqn.params, eqn.outputs, eqn.source))
-    if not changed:
-        return program
-    return expand_composites(builder.build([env.get(a, a) for a in program.outputs], program.name), first_tangent)
-
-
-def transpose_linear(
-    builder: ProgramBuilder, equations: Sequence[Equation], dependent: set[Atom], cotangents: dict[Atom, Atom], owner: str
-) -> None:
-    """Walk linear equations backwards, turning the cotangents of their outputs into those of their dependent operands."""
-    for eqn in reversed(equations):
-        given = tuple([v in cotangents for v in eqn.outputs])
-        if True not in given:
-            continue
-        mask = tuple([a in dependent for a in eqn.inputs])
-        specs = tuple([a.spec for a in eqn.inputs])
-        template = linear_template(eqn.primitive, specs, eqn.params, mask, given, owner)
-        args = [a for a, m in zip(eqn.inputs, mask, strict=True) if not m] + [cotangents[v] for v in eqn.outputs if v in cotangents]
-        results = iter(builder.inline(template.program, args))
-        for atom, present in zip(eqn.inputs, template.present, strict=True):
-            if present:
-                accumulate(builder, cotangents, atom, next(results))
-
-
-def linear_template(
-    primitive: Primitive, specs: tuple[ArraySpec, ...], params: Params, mask: Mask, given: Mask, owner: str
-) -> Template:
-    """The transpose of a linear equation. Inputs: the operands that are not in `mask`, then the given cotangents."""
-    key = ("transpose", primitive, specs, tuple(params.items()), mask, given)
-    return cached_template(key, lambda: _make_linear_template(primitive, specs, params, mask, given, owner))
-
-
-def _make_linear_template(
-    primitive: Primitive, specs: tuple[ArraySpec, ...], params: Params, mask: Mask, given: Mask, owner: str
-) -> Template:
-    require_linear(primitive, mask, owner)
-    out_specs, several = primitive.infer(specs, params)
-    known = sum(not m for m in mask)
-    present: list[bool] = []
-
-    def function(*args: Any) -> Sequence[Any]:
-        values = iter(args[:known])
-        primals = tuple(spec if m else next(values) for spec, m in zip(specs, mask, strict=True))
-        cotangents = spread(args[known:], given)
-        results = primitive.require("transpose")(bare(cotangents, several), primals, bare(out_specs, several), active=mask, **params)
-        return checked_cotangents(primitive, results, specs, mask, present)
-
-    known_specs = [s for s, m in zip(specs, mask, strict=True) if not m]
-    ct_specs = [tangent_spec(s) for s, g in zip(out_specs, given, strict=True) if g]
-    traced = trace_template(function, [*known_specs, *ct_specs], f"transpose of {primitive.name}")
-    return Template(traced.program, tuple(present))
-
-
-def require_linear(primitive: Primitive, mask: Mask, owner: str) -> None:
-    """NonlinearRuleError unless the operation is jointly linear in the operands of `mask`."""
-    if primitive.linear == "all":
-        return
-    wanted = {i for i, m in enumerate(mask) if m}
-    if primitive.linear is None or not any(wanted <= set(group) for group in primitive.linear):
-        operands = ", ".join(str(i) for i in sorted(wanted))
-        how = "is not linear" if primitive.linear is None or len(wanted) == 1 else "is not jointly linear"
-        raise NonlinearRuleError(f"{owner}: the jvp rule is not linear in its tangents: {primitive.name} {how} in operand {operands}")
-
-

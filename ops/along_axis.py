@@ -66,16 +66,28 @@ _CASES = [
     Case((Sample((2, 3)), Sample((2, 1), "int64", values=[[2], [0]])), {"axis": 1}, named=(("B", 3), ("B", 1))),
 ]
 
+def _take_along_axis_numpy(x: Array, indices: Array, *, axis: int) -> Array:
+    return np.take_along_axis(x, indices.astype(np.int64, copy=False), axis)
+
+
+def _take_along_axis_jvp(output: Any, primals: Any, tangents: Any, *, axis: int) -> Any:
+    return bind(take_along_axis_p, tangents[0], primals[1], axis=axis)
+
+
+def _take_along_axis_onnx(b: Any, x: str, indices: str, *, axis: int) -> str:
+    return b.op("GatherElements", x, _index(b, indices), axis=axis)
+
+
 take_along_axis_p = Primitive(
     "take_along_axis",
     exact=True,
     abstract=_take_abstract,
-    numpy=lambda x, indices, *, axis: np.take_along_axis(x, indices.astype(np.int64, copy=False), axis),
-    jvp=lambda output, primals, tangents, *, axis: bind(take_along_axis_p, tangents[0], primals[1], axis=axis),
+    numpy=_take_along_axis_numpy,
+    jvp=_take_along_axis_jvp,
     linear=((0,),),
     transpose=_take_transpose,
     batch=_take_batch,
-    onnx=lambda b, x, indices, *, axis: b.op("GatherElements", x, _index(b, indices), axis=axis),
+    onnx=_take_along_axis_onnx,
     cases=_CASES,
 )
 
@@ -114,6 +126,10 @@ def _scatter_batch(ctx: Any, args: Any, batch_axes: Any, /, *, axis: int) -> Any
     return bind(scatter_along_axis_p, *batch_all(args, batch_axes, ctx.size), axis=axis + 1), 0
 
 
+def _scatter_along_axis_onnx(b: Any, x: str, indices: str, updates: str, *, axis: int) -> str:
+    return b.op("ScatterElements", x, _index(b, indices), updates, axis=axis, reduction="add")
+
+
 scatter_along_axis_p = Primitive(
     "scatter_along_axis",
     abstract=_scatter_abstract,
@@ -122,7 +138,7 @@ scatter_along_axis_p = Primitive(
     linear=((0, 2),),
     transpose=_scatter_transpose,
     batch=_scatter_batch,
-    onnx=lambda b, x, indices, updates, *, axis: b.op("ScatterElements", x, _index(b, indices), updates, axis=axis, reduction="add"),
+    onnx=_scatter_along_axis_onnx,
     cases=[
         Case((Sample((3, 4)), Sample((3, 2), "int64", values=[[0, 3], [1, 1], [-1, 2]]), Sample((3, 2))), {"axis": 1}),
         Case((Sample((4,), "int"), Sample((3,), "int64", values=[0, 0, -1]), Sample((3,), "int")), {"axis": 0}),

@@ -38,13 +38,25 @@ def _iota_onnx(b: Any, *, size: DimLike, dtype: DType) -> str:
     return b.cast(counted, dtype)
 
 
+def _iota_abstract(*, size: DimLike, dtype: DType) -> ArraySpec:
+    return make_spec((size,), dtype)
+
+
+def _iota_numpy(*, size: int, dtype: DType) -> Array:
+    return np.arange(size).astype(dtype)
+
+
+def _iota_batch(ctx: Any, args: Any, axes: Any, *, size: DimLike, dtype: DType) -> Any:
+    return (bind(iota_p, size=size, dtype=dtype), None)
+
+
 iota_p = Primitive(
     "iota",
     exact=True,
-    abstract=lambda *, size, dtype: make_spec((size,), dtype),
-    numpy=lambda *, size, dtype: np.arange(size).astype(dtype),
+    abstract=_iota_abstract,
+    numpy=_iota_numpy,
     nondifferentiable="it has no operands",
-    batch=lambda ctx, args, axes, *, size, dtype: (bind(iota_p, size=size, dtype=dtype), None),
+    batch=_iota_batch,
     onnx=_iota_onnx,
     shadow="decision",
 )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..stage.dims import Dim, max_dim
-from ..stage.dtypes import BOOL, FLOAT32, INT64, as_dtype, is_float, short_name
+from ..stage.dtypes import BOOL, FLOAT32, INT64, DType, as_dtype, is_float, short_name
 from ..stage.errors import DTypeError
 from ..stage.primitive import Array, Case, Primitive, Rule, Sample
 from ..stage.spec import ArraySpec, make_spec
@@ -84,6 +84,10 @@ def _cumsum_batch(ctx: Any, args: Any, batch_axes: Any, /, *, axis: int, reverse
     return bind(cumsum_p, move_axis(args[0], batch_axes[0], 0), axis=axis + 1, reverse=reverse), 0
 
 
+def _cumsum_onnx(b: Any, x: str, *, axis: int, reverse: bool) -> str:
+    return b.op("CumSum", x, b.const(axis, INT64), reverse=int(reverse))
+
+
 cumsum_p = Primitive(
     "cumsum",
     abstract=_numbers_abstract("cumsum", NUMBERS),
@@ -91,7 +95,7 @@ cumsum_p = Primitive(
     linear=((0,),),
     transpose=_cumsum_transpose,
     batch=_cumsum_batch,
-    onnx=lambda b, x, *, axis, reverse: b.op("CumSum", x, b.const(axis, INT64), reverse=int(reverse)),
+    onnx=_cumsum_onnx,
     cases=[
         Case(c.samples, {**c.params, "reverse": r}, named=c.named) for c in [*_cases(), *_cases("int")] for r in (False, True)
     ],
@@ -100,61 +104,61 @@ cumsum_p = Primitive(
 # -------------------------------------------------------------------------------------------- cumprod, cummax, cummin, logcumsumexp
 
 
-def _running(name: str, numpy: Callable[[Array, int], Array], decompose: Rule, cases: list[Case], kinds: str = NUMBERS, shadow: Any = "continuous") -> Primitive:
+def _running(
+    name: str, numpy: Callable[..., Array], combine: Primitive, identity: Callable[[DType], Any], cases: list[Case], kinds: str = NUMBERS
+) -> Primitive:
+    """A running reduction by an elementwise primitive."""
+
     def evaluate(x: Array, *, axis: int) -> Array:
-        return numpy(x, axis).astype(x.dtype, copy=False)
+        half = is_float(x.dtype) and x.dtype.itemsize == 2
+        return numpy(x.astype(FLOAT32) if half else x, axis=axis).astype(x.dtype, copy=False)
 
     def batch(ctx: Any, args: Any, batch_axes: Any, /, *, axis: int) -> Any:
         return bind(primitive, move_axis(args[0], batch_axes[0], 0), axis=axis + 1), 0
 
+    def decompose(x: Any, *, axis: int) -> Any:
+        half = is_float(x.dtype) and x.dtype.itemsize == 2
+        wide = cast(x, FLOAT32) if half else x
+        return cast(prefix_scan(wide, axis, lambda a, b: bind(combine, a, b), identity(wide.dtype)), x.dtype)
+
     primitive = Primitive(
-        name, abstract=_numbers_abstract(name, kinds), numpy=evaluate, batch=batch, decompose=decompose, cases=cases, shadow=shadow
+        name, abstract=_numbers_abstract(name, kinds), numpy=evaluate, batch=batch, decompose=decompose, cases=cases
     )
     return primitive
 
 
-def _lowest(dtype: np.dtype[Any]) -> Any:
+def _one(dtype: DType) -> Any:
+    return 1
+
+
+def _lowest(dtype: DType) -> Any:
     return -np.inf if is_float(dtype) else int(np.iinfo(dtype).min)
 
 
-def _highest(dtype: np.dtype[Any]) -> Any:
+def _highest(dtype: DType) -> Any:
     return np.inf if is_float(dtype) else int(np.iinfo(dtype).max)
 
 
-def _cumprod_numpy(x: Array, axis: int) -> Array:
-    return np.cumprod(x, axis=axis, dtype=FLOAT32 if is_float(x.dtype) and x.dtype.itemsize == 2 else x.dtype)
+def _cumprod_numpy(x: Array, *, axis: int) -> Array:
+    return np.cumprod(x, axis=axis, dtype=x.dtype)
 
 
 cumprod_p = _running(
     "cumprod",
     _cumprod_numpy,
-    lambda x, *, axis: prefix_scan(x, axis, lambda a, b: bind(multiply_p, a, b), 1),
+    multiply_p,
+    _one,
     [*_cases(), *_cases("int"), Case((Sample((3,), "float", values=[2, 0, 3]),), {"axis": 0})],
 )
 cummax_p = _running(
     "cummax",
-    lambda x, axis: np.maximum.accumulate(x, axis=axis),
-    lambda x, *, axis: prefix_scan(x, axis, lambda a, b: bind(maximum_p, a, b), _lowest(x.dtype)),
+    np.maximum.accumulate,
+    maximum_p,
+    _lowest,
     [*_cases(), *_cases("int"), Case((Sample((4,), "float", values=[1, np.nan, 3, 0]),), {"axis": 0}, smooth=False)],
 )
-cummin_p = _running(
-    "cummin",
-    lambda x, axis: np.minimum.accumulate(x, axis=axis),
-    lambda x, *, axis: prefix_scan(x, axis, lambda a, b: bind(minimum_p, a, b), _highest(x.dtype)),
-    [*_cases(), *_cases("int")],
-)
-
-def _logcumsumexp_numpy(x: Array, axis: int) -> Array:
-    return np.logaddexp.accumulate(x.astype(np.float32) if x.dtype.itemsize == 2 else x, axis=axis)
-
-
-logcumsumexp_p = _running(
-    "logcumsumexp",
-    _logcumsumexp_numpy,
-    lambda x, *, axis: prefix_scan(x, axis, lambda a, b: bind(logaddexp_p, a, b), -np.inf),
-    _cases(),
-    kinds=FLOATS,
-)
+cummin_p = _running("cummin", np.minimum.accumulate, minimum_p, _highest, [*_cases(), *_cases("int")])
+logcumsumexp_p = _running("logcumsumexp", np.logaddexp.accumulate, logaddexp_p, _lowest, _cases(), kinds=FLOATS)
 
 # ---------------------------------------------------------------------------------------------------------- the public functions
 

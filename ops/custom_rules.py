@@ -11,7 +11,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from .custom_values import AbstractValue, PrimitiveResult, static_value
 from .operands import cast, spec
 
 _generations = itertools.count(1)
+_CAUSE_LENGTH: Final = 160
 
 
 @dataclass(frozen=True)
@@ -250,8 +251,8 @@ class CustomOp(Primitive):
             if isinstance(error, OnstageError) and not isinstance(error, TracingError | MissingRuleError | UnsupportedError):
                 raise
             raise MissingRuleError(
-                f"{self.name}: it is opaque, since its implementation cannot be traced ({type(error).__name__}: {str(error).splitlines()[0]}); "
-                "staging it needs def_abstract and def_onnx, differentiating it def_jvp or def_transpose, vmap of it in a staged program def_batch"
+                f"{self.name}: it is opaque: staging it needs def_abstract and def_onnx, differentiating it def_jvp or def_transpose, vmap of it "
+                f"in a staged program def_batch; its implementation cannot be traced ({_cause(error)})"
             ) from error
         if traced.captured:
             raise TracingError(f"{self.name}: its implementation uses a traced array from outside; pass it as an argument")
@@ -426,6 +427,11 @@ class CustomOp(Primitive):
             need = f"{count - hidden} outputs and {hidden} residuals as PrimitiveResult(names, names)" if hidden else f"{count} outputs"
             raise SignatureTypeError(f"{self.name}: the onnx rule gave {len(results)} names for {need}")
         return tuple(results)
+
+
+def _cause(error: Exception) -> str:
+    text = str(error).splitlines()[0] if str(error) else ""
+    return f"{type(error).__name__}: {text if len(text) <= _CAUSE_LENGTH else text[:_CAUSE_LENGTH] + '...'}"
 
 
 def _specs(arrays: Sequence[Array]) -> tuple[ArraySpec, ...]:

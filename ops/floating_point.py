@@ -202,10 +202,10 @@ class FloatFormat:
 def _scaled(m: Any, x: Any, exponent: Any) -> Any:
     """x times 2^exponent for a whole exponent from -2200 to 2200, rounded once.
 
-    Three factors, since 2^exponent itself may be out of range: large ones first, and 2^-60 last, so that only the last product can be subnormal
-    and still matter.
+    Three factors, since 2^exponent itself may be out of range; the last of a tiny one is 2^-60, so that only its product can be subnormal and
+    still matter.
     """
-    tail = m.where(exponent < 0.0, -60.0, 0.0)
+    tail = m.where(exponent < -1000.0, -60.0, 0.0)
     rest = exponent - tail
     first = m.minimum(m.maximum(rest, -1000.0), 1000.0)
     second = m.minimum(m.maximum(rest - first, -1000.0), 1000.0)

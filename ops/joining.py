@@ -64,16 +64,24 @@ def _concatenate_simplify(ctx: Any, *xs: Any, axis: int) -> Any:
     return xs[0] if len(xs) == 1 and not ctx.spec(xs[0]).weak else None
 
 
+def _concatenate_numpy(*xs: Array, axis: int) -> Array:
+    return np.concatenate(xs, axis)
+
+
+def _concatenate_onnx(b: Any, *xs: str, axis: int) -> str:
+    return b.op("Concat", *xs, axis=axis)
+
+
 concatenate_p = Primitive(
     "concatenate",
     exact=True,
     abstract=_concatenate_abstract,
-    numpy=lambda *xs, axis: np.concatenate(xs, axis),
+    numpy=_concatenate_numpy,
     jvp=_concatenate_jvp,
     linear="all",
     transpose=_concatenate_transpose,
     batch=_concatenate_batch,
-    onnx=lambda b, *xs, axis: b.op("Concat", *xs, axis=axis),
+    onnx=_concatenate_onnx,
     simplify=_concatenate_simplify,
     cases=[
         Case((Sample((2, 3)), Sample((1, 3)), Sample((0, 3))), {"axis": 0}),

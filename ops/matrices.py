@@ -41,15 +41,23 @@ def _triangle_batch(ctx: Any, args: Any, batch_axes: Any, /, *, k: int, upper: b
     return bind(triangle_p, move_axis(args[0], batch_axes[0], 0), k=k, upper=upper), 0
 
 
+def _triangle_transpose(ct: Any, primals: Any, output: Any, *, active: Any, k: int, upper: bool) -> Any:
+    return (bind(triangle_p, ct, k=k, upper=upper),)
+
+
+def _triangle_onnx(b: Any, x: str, *, k: int, upper: bool) -> str:
+    return b.op("Trilu", x, b.const(k, INT64), upper=int(upper))
+
+
 triangle_p = Primitive(
     "triangle",
     exact=True,
     abstract=_triangle_abstract,
     numpy=_triangle_numpy,
     linear=((0,),),
-    transpose=lambda ct, primals, output, *, active, k, upper: (bind(triangle_p, ct, k=k, upper=upper),),
+    transpose=_triangle_transpose,
     batch=_triangle_batch,
-    onnx=lambda b, x, *, k, upper: b.op("Trilu", x, b.const(k, INT64), upper=int(upper)),
+    onnx=_triangle_onnx,
     cases=[
         Case((Sample((3, 4), "any"),), {"k": 0, "upper": False}, named=(("B", 4),)),
         Case((Sample((2, 4, 3)),), {"k": 1, "upper": True}, named=(("B", 4, "C"),)),

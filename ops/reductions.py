@@ -167,7 +167,7 @@ def _prod_onnx(b: Any, x: str, *, axes: tuple[int, ...], keepdims: bool) -> str:
 
 reduce_prod_p = reduction(
     "reduce_prod",
-    lambda x, *, axis, keepdims: _prod_numpy(x, axis=axis, keepdims=keepdims),
+    _prod_numpy,
     dtypes=NUMBERS,
     onnx=_prod_onnx,
     decompose=_prod_halving,

@@ -42,17 +42,29 @@ def _cast_batch(ctx: Any, args: Any, axes: Any, *, dtype: DType, weak: bool) -> 
     return bind(cast_p, args[0], dtype=dtype, weak=False), axes[0]
 
 
+def _cast_exact(x: ArraySpec, *, dtype: DType, weak: bool) -> bool:
+    return not (is_float(x.dtype) and dtype.kind in "iu")
+
+
+def _cast_abstract(x: ArraySpec, *, dtype: DType, weak: bool) -> ArraySpec:
+    return make_spec(x.shape, dtype, weak)
+
+
+def _cast_onnx(b: Any, x: str, *, dtype: DType, weak: bool) -> str:
+    return b.cast(x, dtype)
+
+
 cast_p = Primitive(
     "cast",
     # A float out of the integers' range is cast differently by different processors
-    exact=lambda x, *, dtype, weak: not (is_float(x.dtype) and dtype.kind in "iu"),
-    abstract=lambda x, *, dtype, weak: make_spec(x.shape, dtype, weak),
+    exact=_cast_exact,
+    abstract=_cast_abstract,
     numpy=_cast_numpy,
     jvp=_cast_jvp,
     linear=((0,),),
     transpose=_cast_transpose,
     batch=_cast_batch,
-    onnx=lambda b, x, *, dtype, weak: b.cast(x, dtype),
+    onnx=_cast_onnx,
     simplify=_cast_simplify,
     cases=[
         Case((Sample((2, 3), "float64"),), {"dtype": np.dtype("float32"), "weak": False}),
@@ -118,15 +130,27 @@ def _reshape_batch(ctx: Any, args: Any, axes: Any, *, shape: Shape) -> Any:
     return bind(reshape_p, x, shape=(x.shape[0], *shape)), 0
 
 
+def _reshape_numpy(x: Array, *, shape: tuple[int, ...]) -> Array:
+    return x.reshape(shape)
+
+
+def _reshape_transpose(ct: Any, primals: Any, output: Any, *, active: Any, shape: Shape) -> Any:
+    return (bind(reshape_p, ct, shape=primals[0].shape),)
+
+
+def _reshape_onnx(b: Any, x: str, *, shape: Shape) -> str:
+    return b.op("Reshape", x, b.shape(shape), allowzero=1)
+
+
 reshape_p = Primitive(
     "reshape",
     exact=True,
     abstract=_reshape_abstract,
-    numpy=lambda x, *, shape: x.reshape(shape),
+    numpy=_reshape_numpy,
     linear=((0,),),
-    transpose=lambda ct, primals, output, *, active, shape: (bind(reshape_p, ct, shape=primals[0].shape),),
+    transpose=_reshape_transpose,
     batch=_reshape_batch,
-    onnx=lambda b, x, *, shape: b.op("Reshape", x, b.shape(shape), allowzero=1),
+    onnx=_reshape_onnx,
     simplify=_reshape_simplify,
     cases=[
         Case((Sample((2, 6)),), {"shape": (3, 4)}),
@@ -168,17 +192,27 @@ def _transpose_batch(ctx: Any, args: Any, axes: Any, *, permutation: tuple[int, 
     return bind(transpose_p, args[0], permutation=(axis, *(others[p] for p in permutation))), 0
 
 
+def _transpose_numpy(x: Array, *, permutation: tuple[int, ...]) -> Array:
+    return np.transpose(x, permutation)
+
+
+def _transpose_transpose(ct: Any, primals: Any, output: Any, *, active: Any, permutation: tuple[int, ...]) -> Any:
+    return (bind(transpose_p, ct, permutation=inverse_permutation(permutation)),)
+
+
+def _transpose_onnx(b: Any, x: str, *, permutation: tuple[int, ...]) -> str:
+    return b.op("Transpose", x, perm=list(permutation))
+
+
 transpose_p = Primitive(
     "transpose",
     exact=True,
     abstract=_transpose_abstract,
-    numpy=lambda x, *, permutation: np.transpose(x, permutation),
+    numpy=_transpose_numpy,
     linear=((0,),),
-    transpose=lambda ct, primals, output, *, active, permutation: (
-        bind(transpose_p, ct, permutation=inverse_permutation(permutation)),
-    ),
+    transpose=_transpose_transpose,
     batch=_transpose_batch,
-    onnx=lambda b, x, *, permutation: b.op("Transpose", x, perm=list(permutation)),
+    onnx=_transpose_onnx,
     simplify=_transpose_simplify,
     cases=[
         Case((Sample((2, 3, 4)),), {"permutation": (2, 0, 1)}, named=(("B", 3, 4),)),
@@ -241,16 +275,32 @@ def align_batch(x: Any, axis: int, ndim: int) -> Any:
     return x if missing <= 0 else bind(reshape_p, x, shape=(x.shape[0], *(1,) * missing, *x.shape[1:]))
 
 
+def _broadcast_to_numpy(x: Array, *, shape: tuple[int, ...]) -> Array:
+    return np.ascontiguousarray(np.broadcast_to(x, shape)).reshape(shape)
+
+
+def _broadcast_to_transpose(ct: Any, primals: Any, output: Any, *, active: Any, shape: Shape) -> Any:
+    return (sum_to(ct, primals[0].shape),)
+
+
+def _broadcast_to_onnx(b: Any, x: str, *, shape: Shape) -> str:
+    return b.op("Expand", x, b.shape(shape))
+
+
+def _broadcast_to_simplify(ctx: Any, x: Any, *, shape: Shape) -> Any:
+    return x if _same(ctx.spec(x).shape, shape) else None
+
+
 broadcast_to_p = Primitive(
     "broadcast_to",
     exact=True,
     abstract=_broadcast_abstract,
-    numpy=lambda x, *, shape: np.ascontiguousarray(np.broadcast_to(x, shape)).reshape(shape),
+    numpy=_broadcast_to_numpy,
     linear=((0,),),
-    transpose=lambda ct, primals, output, *, active, shape: (sum_to(ct, primals[0].shape),),
+    transpose=_broadcast_to_transpose,
     batch=_broadcast_batch,
-    onnx=lambda b, x, *, shape: b.op("Expand", x, b.shape(shape)),
-    simplify=lambda ctx, x, *, shape: x if _same(ctx.spec(x).shape, shape) else None,
+    onnx=_broadcast_to_onnx,
+    simplify=_broadcast_to_simplify,
     cases=[
         Case((Sample((3, 1)),), {"shape": (2, 3, 4)}),
         Case((Sample((), "any"),), {"shape": (2, 2)}),
@@ -399,12 +449,24 @@ def _dim_onnx(b: Any, *, dim: DimLike) -> str:
     return b.dim(dim)
 
 
+def _dim_value_abstract(*, dim: DimLike) -> ArraySpec:
+    return make_spec((), INT64, True)
+
+
+def _dim_value_numpy(*, dim: int) -> Array:
+    return np.asarray(dim, INT64)
+
+
+def _dim_value_batch(ctx: Any, args: Any, axes: Any, *, dim: DimLike) -> Any:
+    return (bind(dim_value_p, dim=dim), None)
+
+
 dim_value_p = Primitive(
     "dim_value",
-    abstract=lambda *, dim: make_spec((), INT64, True),
-    numpy=lambda *, dim: np.asarray(dim, INT64),
+    abstract=_dim_value_abstract,
+    numpy=_dim_value_numpy,
     nondifferentiable="a size is an integer",
-    batch=lambda ctx, args, axes, *, dim: (bind(dim_value_p, dim=dim), None),
+    batch=_dim_value_batch,
     onnx=_dim_onnx,
     shadow="decision",
 )

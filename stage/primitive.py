@@ -68,7 +68,7 @@ class Primitive:
     """
 
     generation: int = 0
-    """Of primitives that users declare: tells apart those that had one name in this process; 0 for built-in ones."""
+    """Of primitives that users declare, from 1: tells apart those that had one name in this process. 0 for built-in ones."""
     library: str | None = None
     """A shared object with the operator's kernel, which sessions must register."""
 
@@ -225,7 +225,7 @@ def register_custom(primitive: Primitive) -> None:
     """
     with _registry_lock:
         known = _registry.get(primitive.name)
-        if known is not None and not known.generation:
+        if known is not None and known.generation <= 0:
             raise ValueError(f"primitive {primitive.name!r}: a built-in primitive has this name; choose another")
         _registry[primitive.name] = primitive
 

@@ -9,6 +9,7 @@ from typing import Any, overload
 import numpy as np
 
 from . import tree
+from .ambient import no_ambient_randomness
 from .dims import Dim
 from .errors import TracingError, UnsupportedError
 from .signature import Signature, check_names, leaf_spec, python_signature
@@ -83,7 +84,8 @@ def _stage(
         out_trees.append(out_tree)
         return outputs
 
-    traced = trace_program(flat, signature.specs, name=label)
+    with no_ambient_randomness():
+        traced = trace_program(flat, signature.specs, name=label)
     if traced.captured:
         raise TracingError(f"stage: {label} uses an array that is being traced outside it; pass it as an argument")
     return StagedProgram(traced.program, signature, out_trees[0], donate=donate)

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ...stage.dtypes import FLOAT32, FLOAT64, is_float
+from ...stage.dtypes import FLOAT32, FLOAT64, DType, is_float
 from ...stage.primitive import Array
 from ...stage.program import Equation
 from .compare import Difference, difference, same_bits
@@ -26,6 +26,8 @@ from .precision import Precisions, Sizes, Tape, float_info, is_decision, is_exac
 # Units of roundoff that an operation may be off, where IEEE arithmetic fixes its bits and where it does not.
 _EXACT_ULPS: Final = 4.0
 _ULPS: Final = 32.0
+# Half-width floats are computed in float32 and rounded once.
+_HALF_ULPS: Final = 6.0
 _OWN_ERROR: Final = 4.0
 _CONDITIONING: Final = 4.0
 _SUMMATION: Final = 4.0
@@ -96,11 +98,12 @@ class EquationCheck:
             for i in wrong:
                 reference = native[i]
                 if is_float(reference.dtype):
-                    tolerance = self._slack(reference) + _rounding(high[i], reference, _ULPS)
+                    ulps = _HALF_ULPS if _in_single(eqn, reference.dtype) else _ULPS
+                    tolerance = self._slack(reference) + _rounding(high[i], reference, ulps)
                     tolerance = tolerance + _OWN_ERROR * own[i] + _CONDITIONING * _movement(high[i], [m[i] for m in moved])
                     if length > 1:
-                        info = float_info(reference.dtype)
-                        tolerance = tolerance + _SUMMATION * info.roundoff * np.sqrt(length) * np.nan_to_num(np.abs(sums[i]))
+                        roundoff = _working_roundoff(eqn, reference.dtype)
+                        tolerance = tolerance + _SUMMATION * roundoff * np.sqrt(length) * np.nan_to_num(np.abs(sums[i]))
                     found = difference(got[i], [reference, high[i]], tolerance)
                 else:
                     found = difference(got[i], [reference], np.where(_undefined(inputs, reference), np.inf, 0.0))
@@ -123,7 +126,7 @@ class EquationCheck:
             noise = [self.tape.read(x.shape) if is_float(x.dtype) else None for x in inputs]
             for sign in (1.0, -1.0):
                 operands = [
-                    x if n is None else jitter(widen(x), x.dtype, n, 2.0 * sign * _native_ratio(x)) for x, n in zip(inputs, noise, strict=True)
+                    x if n is None else jitter(widen(x), 2.0 * sign * _working_roundoff(eqn, x.dtype) * n) for x, n in zip(inputs, noise, strict=True)
                 ]
                 result = self.precisions.high.evaluate(eqn, operands, sizes)
                 if result is not None:
@@ -152,9 +155,13 @@ class EquationCheck:
         return errors
 
 
-def _native_ratio(x: Array) -> float:
-    info = float_info(x.dtype)
-    return info.roundoff / info.noise
+def _in_single(eqn: Equation, dtype: DType) -> bool:
+    """Whether the operation is lowered to float32 arithmetic; what is lowered in other operations may round after each."""
+    return dtype.itemsize == 2 and eqn.primitive.onnx is not None
+
+
+def _working_roundoff(eqn: Equation, dtype: DType) -> float:
+    return float_info(FLOAT32 if _in_single(eqn, dtype) else dtype).roundoff
 
 
 def _as_single(x: Array) -> Array:

@@ -182,10 +182,10 @@ class Tape:
         return np.resize(self._tape[self._offset : self._offset + _TAPE_LENGTH - 7], shape)
 
 
-def jitter(array: Array, dtype: DType, noise: Array, ulps: float) -> Array:
-    """A float64 array moved by a few units of `dtype`'s roundoff; whole numbers stay."""
+def jitter(array: Array, noise: Array) -> Array:
+    """A float64 array moved by relative noise; whole numbers stay."""
     with np.errstate(all="ignore"):
-        return np.where(array == np.rint(array), array, array * (1.0 + noise * (ulps * float_info(dtype).noise)))
+        return np.where(array == np.rint(array), array, array * (1.0 + noise))
 
 
 def on_grid(array: Array, dtype: DType) -> Array:

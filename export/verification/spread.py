@@ -141,7 +141,7 @@ class Spread:
         moved = self.precisions.high.evaluate(
             eqn,
             [
-                w if n is None or n.shape != w.shape else jitter(w, x.dtype, n, _JITTER * sign)
+                w if n is None or n.shape != w.shape else jitter(w, _JITTER * sign * float_info(x.dtype).noise * n)
                 for x, w, n in zip(inputs, wide, noise, strict=True)
             ],
             self.sizes,

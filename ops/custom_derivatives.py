@@ -1,0 +1,111 @@
+"""custom_jvp and custom_vjp: traceable functions with derivatives of their own, as thin forms of user primitives."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..stage import tree
+from ..stage.dtypes import is_float
+from ..stage.errors import MissingRuleError, SignatureTypeError
+from ..stage.trace import bind
+from .custom import CustomPrimitive, default_name, fixed_signature
+from .custom_rules import Declaration, Rules
+from .custom_values import PrimitiveResult
+from .operands import cast
+from .structure import broadcast_to_p
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Custom:
+    """A function that becomes a primitive when its rule is attached."""
+
+    def __init__(self, function: Callable[..., Any], kind: str) -> None:
+        if not callable(function):
+            raise TypeError(f"{kind}: a function is needed, got {type(function).__name__}")
+        self._function = function
+        self._kind = kind
+        name = f"{kind}.{default_name(function)}"
+        self._signature = fixed_signature(function, f"{kind} of {name}")
+        self._declaration = Declaration(name, tuple(self._signature.parameters))
+        self._primitive: CustomPrimitive | None = None
+        functools.update_wrapper(self, function, updated=())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._primitive is None:
+            rule = "def_jvp(rule)" if self._kind == "custom_jvp" else "def_vjp(forward, backward)"
+            raise MissingRuleError(f"{self._declaration.name}: no derivative rule yet; attach it with .{rule}")
+        return self._primitive(*args, **kwargs)
+
+
+class custom_jvp(_Custom):
+    """A function whose derivative is a rule: `f = ons.custom_jvp(f); f.def_jvp(rule)`, or as a decorator.
+
+    rule(primals, tangents) -> (out, tangent): tuples with one entry an argument, trees like the arguments; the tangent is linear in
+    the tangents. A tangent of an argument that does not move is zeros. Reverse mode transposes the rule.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function, "custom_jvp")
+
+    def def_jvp(self, rule: F) -> F:
+        """Attach the rule; gives it back unchanged."""
+        custom = CustomPrimitive(self._function, self._declaration, self._signature)
+        name = self._declaration.name
+        trees = _ArgumentTrees(name)
+
+        def jvp(output: Any, primals: Any, tangents: Any) -> Any:
+            moved = [_zeros(x) if t is None else t for x, t in zip(primals, tangents, strict=True)]
+            result = rule(trees.unflatten(primals), trees.unflatten(moved))
+            if not isinstance(result, tuple) or len(result) != 2:  # pyright: ignore[reportUnknownArgumentType]
+                raise SignatureTypeError(f"{name}: the jvp rule returns (out, tangent), got {type(result).__name__}")
+            tangent: Any = result[1]
+            return tangent
+
+        custom.def_jvp(jvp)
+        self._primitive = trees.attach(custom)
+        return rule
+
+
+class custom_vjp(_Custom):
+    """A function whose reverse mode is a pair of functions: `f = ons.custom_vjp(f); f.def_vjp(forward, backward)`.
+
+    forward(*args) -> (out, residual), a tree of arrays; backward(residual, ct) -> a tuple with one cotangent an argument, a tree like it,
+    or None for zeros. There is no forward mode: MissingRuleError.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function, "custom_vjp")
+
+    def def_vjp(self, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
+        """Attach the pair."""
+        declaration = Declaration(self._declaration.name, self._declaration.dynamic, residual=True)
+        name = declaration.name
+        trees = _ArgumentTrees(name)
+
+        def with_residual(**arguments: Any) -> PrimitiveResult:
+            result = forward(*arguments.values())
+            if not isinstance(result, tuple) or len(result) != 2:  # pyright: ignore[reportUnknownArgumentType]
+                raise SignatureTypeError(f"{name}: forward returns (out, residual), got {type(result).__name__}")
+            return PrimitiveResult(*result)  # pyright: ignore[reportUnknownArgumentType]
+
+        def transpose(cotangent: Any, primals: Any, output: Any, residual: Any) -> Any:
+            leaves, treedef = tree.flatten(output)
+            given = tree.broadcast_prefix(cotangent, treedef)
+            ct = tree.unflatten(treedef, [_zeros(x) if c is None else c for x, c in zip(leaves, given, strict=True)])
+            result = backward(residual, ct)
+            arguments = trees.unflatten(primals)
+            if not isinstance(result, tuple | list) or len(result) != len(arguments):  # pyright: ignore[reportUnknownArgumentType]
+                raise SignatureTypeError(f"{name}: backward returns a tuple with one cotangent for each of {len(arguments)} arguments, got {result!r}")
+            try:
+                return tuple(tree.broadcast_prefix(tuple(result), tree.structure(arguments), root="cotangents"))  # pyright: ignore[reportUnknownArgumentType]
+            except ValueError as error:
+                raise SignatureTypeError(f"{name}: backward gave another tree than the arguments': {error}") from None
+
+        reason = f"{name}: no forward mode, since only def_vjp was given; use ons.custom_jvp, whose rule serves both modes"
+        rules = Rules(self._function, transpose=transpose, forward=with_residual, reverse_only=reason)
+        self._primitive = trees.attach(CustomPrimitive(self._function, declaration, self._signature, rules))

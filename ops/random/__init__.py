@@ -1,0 +1,1 @@
+"""Random numbers as functions of explicit keys: keys, bits, distributions, samples."""
