@@ -18,7 +18,7 @@ from .batching import Axis, BatchContext, batch_program, put_axis
 from .rules import Mask, decomposition
 from .templates import pullback_template, tangent_template
 
-# Params: `primitive` and its `params` (as items), the batch `axes` of its operands (None for shared ones), the batch's `size`. Outputs are
+# Params: the `inner` primitive and `inner_params`, its params as items, the batch `axes` of its operands (None for shared ones), the batch's `size`. Outputs are
 # batched along their first axis.
 
 
@@ -26,17 +26,17 @@ def _examples(operands: Sequence[Any], axes: tuple[Axis, ...]) -> tuple[ArraySpe
     return tuple([example_spec(spec_of(x), a) for x, a in zip(operands, axes, strict=True)])
 
 
-def _abstract(*specs: ArraySpec, primitive: Primitive, params: tuple[Any, ...], axes: tuple[Axis, ...], size: DimLike) -> Any:
-    inner, _ = primitive.infer(_examples(specs, axes), dict(params))
-    return tuple(make_spec((size, *s.shape), s.dtype) for s in inner)
+def _abstract(*specs: ArraySpec, inner: Primitive, inner_params: tuple[Any, ...], axes: tuple[Axis, ...], size: DimLike) -> Any:
+    out_specs, _ = inner.infer(_examples(specs, axes), dict(inner_params))
+    return tuple(make_spec((size, *s.shape), s.dtype) for s in out_specs)
 
 
-def _numpy(*arrays: Array, primitive: Primitive, params: tuple[Any, ...], axes: tuple[Axis, ...], size: int) -> list[Array]:
-    out_specs, _ = primitive.infer(_examples(arrays, axes), dict(params))
+def _numpy(*arrays: Array, inner: Primitive, inner_params: tuple[Any, ...], axes: tuple[Axis, ...], size: int) -> list[Array]:
+    out_specs, _ = inner.infer(_examples(arrays, axes), dict(inner_params))
     rows: list[list[Array]] = []
     for i in range(size):
         example = [x if a is None else np.take(x, i, axis=a) for x, a in zip(arrays, axes, strict=True)]
-        rows.append(primitive.evaluate(example, dict(params), out_specs))
+        rows.append(inner.evaluate(example, dict(inner_params), out_specs))
     if not rows:
         return [np.zeros((0, *[int(d) for d in s.shape if not isinstance(d, Dim)]), s.dtype) for s in out_specs]
     return [np.stack(column) for column in zip(*rows, strict=True)]
@@ -47,10 +47,10 @@ def _run(size: DimLike, program: Program, args: Sequence[Any], axes: Sequence[Ax
 
 
 def _jvp(
-    output: Any, primals: Any, tangents: Any, *, primitive: Primitive, params: tuple[Any, ...], axes: tuple[Axis, ...], size: DimLike
+    output: Any, primals: Any, tangents: Any, *, inner: Primitive, inner_params: tuple[Any, ...], axes: tuple[Axis, ...], size: DimLike
 ) -> Any:
     active = tuple(t is not None for t in tangents)
-    template = tangent_template(primitive, _examples(primals, axes), dict(params), active)
+    template = tangent_template(inner, _examples(primals, axes), dict(inner_params), active)
     args = [*primals, *output, *[t for t in tangents if t is not None]]
     found, found_axes = _run(size, template.program, args, [*axes, *[0] * len(output), *[a for a, t in zip(axes, active, strict=True) if t]])
     results = iter([put_axis(x, a, 0, size) for x, a in zip(found, found_axes, strict=True)])
@@ -64,13 +64,13 @@ def _transpose(
     output: Any,
     *,
     active: Mask,
-    primitive: Primitive,
-    params: tuple[Any, ...],
+    inner: Primitive,
+    inner_params: tuple[Any, ...],
     axes: tuple[Axis, ...],
     size: DimLike,
 ) -> Any:
     given = tuple(c is not None for c in cotangent)
-    template = pullback_template(primitive, _examples(primals, axes), dict(params), active, given)
+    template = pullback_template(inner, _examples(primals, axes), dict(inner_params), active, given)
     args = [*primals, *output, *[c for c in cotangent if c is not None]]
     found, found_axes = _run(size, template.program, args, [*axes, *[0] * len(output), *[0] * sum(given)])
     results = iter([_to_operand(x, a, wanted, size) for x, a, wanted in zip(found, found_axes, _chosen(axes, template.present), strict=True)])
@@ -90,13 +90,12 @@ def _to_operand(ct: Any, axis: Axis, wanted: Axis, size: DimLike) -> Any:
 
 
 def _batch(ctx: Any, args: Any, batch_axes: Any, /, **params: Any) -> Any:
-    inner = tuple(sorted(params.items()))
-    outputs = bind(batched_p, *args, primitive=batched_p, params=inner, axes=tuple(batch_axes), size=ctx.size)
+    outputs = bind(batched_p, *args, inner=batched_p, inner_params=tuple(sorted(params.items())), axes=tuple(batch_axes), size=ctx.size)
     return outputs, [0] * len(outputs)
 
 
-def _decompose(*operands: Any, primitive: Primitive, params: tuple[Any, ...], axes: tuple[Axis, ...], size: DimLike) -> Any:
-    program = decomposition(primitive, _examples(operands, axes), dict(params))
+def _decompose(*operands: Any, inner: Primitive, inner_params: tuple[Any, ...], axes: tuple[Axis, ...], size: DimLike) -> Any:
+    program = decomposition(inner, _examples(operands, axes), dict(inner_params))
     found, found_axes = _run(size, program, operands, axes)
     return tuple(put_axis(x, a, 0, size) for x, a in zip(found, found_axes, strict=True))
 
@@ -108,10 +107,10 @@ class _Batched(Primitive):
     generation = -1
 
     def reverse_only(self, params: Params) -> str | None:
-        return params["primitive"].reverse_only(dict(params["params"]))
+        return params["inner"].reverse_only(dict(params["inner_params"]))
 
     def require_lowering(self, specs: tuple[ArraySpec, ...], params: Params) -> None:
-        decomposition(params["primitive"], _examples(specs, params["axes"]), dict(params["params"]))
+        decomposition(params["inner"], _examples(specs, params["axes"]), dict(params["inner_params"]))
 
 
 batched_p = _Batched("batched", abstract=_abstract, numpy=_numpy, jvp=_jvp, transpose=_transpose, batch=_batch, decompose=_decompose)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..stage.errors import NonlinearRuleError, ProgramError
+from ..stage.errors import MissingRuleError, NonlinearRuleError, OnstageError, ProgramError
 from ..stage.primitive import Params, Primitive
 from ..stage.program import Atom, Const, Equation, Program, ProgramBuilder, live_equations
 from ..stage.spec import ArraySpec, make_spec
@@ -78,7 +78,8 @@ def check_linear(program: Program, first_tangent: int, owner: str) -> None:
         if True not in mask:
             continue
         dependent.update(eqn.outputs)
-        if eqn.primitive.vjp is None:
+        # A loop or branch, and an opaque user primitive, are looked into where they are transposed.
+        if eqn.primitive.vjp is None and not eqn.primitive.generation:
             require_linear(eqn.primitive, mask, owner)
             require_homogeneous(eqn, mask, zeros, owner)
     for i, atom in enumerate(expanded.outputs):
@@ -114,9 +115,8 @@ def expand_composites(program: Program, first_tangent: int) -> Program:
         inputs = tuple([env.get(a, a) for a in eqn.inputs])
         if any(a in dependent for a in eqn.inputs):
             dependent.update(eqn.outputs)
-            primitive = eqn.primitive
-            if primitive.linear is None and primitive.decompose is not None:
-                inner = decomposition(primitive, tuple([a.spec for a in inputs]), eqn.params)
+            inner = _expansion(eqn.primitive, tuple([a.spec for a in inputs]), eqn.params)
+            if inner is not None:
                 env.update(zip(eqn.outputs, builder.inline(inner, inputs, eqn.source), strict=True))
                 changed = True
                 continue
@@ -124,6 +124,18 @@ def expand_composites(program: Program, first_tangent: int) -> Program:
     if not changed:
         return program
     return expand_composites(builder.build([env.get(a, a) for a in program.outputs], program.name), first_tangent)
+
+
+def _expansion(primitive: Primitive, specs: tuple[ArraySpec, ...], params: Params) -> Program | None:
+    """The decomposition of a composite; None for what is linear itself, for loops and branches, and for an opaque user primitive."""
+    if primitive.linear is not None or primitive.decompose is None:
+        return None
+    try:
+        return decomposition(primitive, specs, params)
+    except MissingRuleError:
+        if not primitive.generation:
+            raise
+        return None
 
 
 def transpose_linear(
@@ -165,7 +177,15 @@ def _make_linear_template(
         values = iter(args[:known])
         primals = tuple(spec if m else next(values) for spec, m in zip(specs, mask, strict=True))
         cotangents = spread(args[known:], given)
-        results = primitive.require("transpose")(bare(cotangents, several), primals, bare(out_specs, several), active=mask, **params)
+        try:
+            results = primitive.require("transpose")(bare(cotangents, several), primals, bare(out_specs, several), active=mask, **params)
+        except (TypeError, AttributeError) as error:
+            if not primitive.generation or isinstance(error, OnstageError):
+                raise
+            raise NonlinearRuleError(
+                f"{owner}: the jvp rule passes a tangent through {primitive.name}, whose transpose rule reads the value of an operand that hangs "
+                f"on it or of the output ({error}); it is not linear"
+            ) from error
         return checked_cotangents(primitive, results, specs, mask, present)
 
     known_specs = [s for s, m in zip(specs, mask, strict=True) if not m]
@@ -175,10 +195,15 @@ def _make_linear_template(
 
 
 def require_linear(primitive: Primitive, mask: Mask, owner: str) -> None:
-    """NonlinearRuleError unless the operation is jointly linear in the operands of `mask`."""
-    if primitive.linear == "all":
+    """NonlinearRuleError unless the operation is jointly linear in the operands of `mask`.
+
+    An opaque user primitive with a transpose rule is taken for linear where a jvp rule passes a tangent through it.
+    """
+    if primitive.linear == "all" or (primitive.generation and primitive.transpose is not None):
         return
     wanted = {i for i, m in enumerate(mask) if m}
+    if primitive.generation:
+        raise NonlinearRuleError(f"{owner}: the jvp rule passes a tangent through {primitive.name}, which is opaque and has no transpose rule")
     if primitive.linear is None or not any(wanted <= set(group) for group in primitive.linear):
         operands = ", ".join(str(i) for i in sorted(wanted))
         how = "is not linear" if primitive.linear is None or len(wanted) == 1 else "is not jointly linear"

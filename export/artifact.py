@@ -56,10 +56,10 @@ class Artifact:
         return raw_bytes(arrays[offset])
 
 
-def build(staged: StagedProgram, file_name: str, verification: Mapping[str, Any], *, external: str = "auto") -> Artifact:
+def build(staged: StagedProgram, file_name: str, verification: Mapping[str, Any], *, external: str = "auto", target: str = "onnx") -> Artifact:
     """Lower a program under its own names and attach the metadata.
 
-    file_name: without folders. verification: what the file says of how it was verified. external: see `StagedProgram.save`.
+    file_name: without folders. verification: what the file says of how it was verified. external: see `StagedProgram.save`. target: as for `to_onnx`.
     Equal programs, names and source lines give equal bytes on every machine.
     Raises UnsupportedError for what cannot be lowered or kept in a file.
     """
@@ -67,7 +67,7 @@ def build(staged: StagedProgram, file_name: str, verification: Mapping[str, Any]
         raise ValueError(f"save: external is {external!r}, not one of {', '.join(map(repr, EXTERNAL))}")
     signature = encode_signature(staged)
     lowered = lower_program(
-        staged.optimized[0], staged.in_names, staged.out_names, name=staged.name or "program", detach_above=LARGE
+        staged.optimized[0], staged.in_names, staged.out_names, target=target, name=staged.name or "program", detach_above=LARGE
     )
     model, initializers = lowered.model, lowered.detached
     contents = {name: sha256(raw_bytes(array)) for name, array in initializers.items()}

@@ -8,8 +8,11 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+from ..stage.backend import Operator
 from ..stage.config import Options, current_options
 from ..stage.dims import Dim
+from ..stage.dtypes import DType
+from ..stage.nesting import primitives_of
 from ..stage.primitive import Array
 from ..stage.program import Program
 from ..stage.staged import StagedProgram
@@ -18,7 +21,8 @@ from .lower import lower, lower_program
 from .runtime.binding import Executable
 from .runtime.checked import evaluate_checked
 from .runtime.profile import Profile, profile_session
-from .runtime.session import automatic_level, make_session
+from .runtime.operator import run_operator
+from .runtime.session import automatic_level, libraries_of, make_session
 from .save import save
 
 Run: TypeAlias = Callable[[Sequence[Array], str], list[Array]]
@@ -81,6 +85,12 @@ class OnnxBackend:
         feeds = dict(zip(model.in_names, arrays, strict=True))
         return profile_session(model.session, lambda session: session.run(model.out_names, feeds))
 
+    def run_operator(
+        self, operator: Operator, arrays: Sequence[Array | None], dtypes: Sequence[DType]
+    ) -> list[Array]:
+        """The outputs of one ONNX operator, on the CPU."""
+        return run_operator(operator, arrays, dtypes)
+
     def save(self, staged: StagedProgram, path: Any, **options: Any) -> Any:
         """Verify the program and write it; see `StagedProgram.save`."""
         return save(staged, path, **options)
@@ -98,6 +108,8 @@ class OnnxBackend:
             options.threads,
             options.optimization,
             options.fallback,
+            # User primitives may be declared anew under one name and version.
+            tuple(p.generation for p in primitives_of(staged.program) if p.generation > 0),
         )
         with self._lock:
             building = self._building.setdefault(key, threading.Lock())
@@ -145,9 +157,11 @@ class _ExecutionModel:
         self.in_names = [f"i{i}" for i in range(len(program.inputs))]
         self.out_names = [f"o{i}" for i in range(len(program.outputs))]
         # The sizes of named dims are checked by the caller, and large constants are handed over as they are.
+        # It stays in this process, so it may hold ONNX Runtime's own operators.
         self.lowered = lower_program(
-            program, self.in_names, self.out_names, guards=False, detach_above=_DETACH_ABOVE
+            program, self.in_names, self.out_names, target="onnxruntime", guards=False, detach_above=_DETACH_ABOVE
         )
+        self.libraries = libraries_of(program)
         nodes = len(self.lowered.model.graph.node)
         self.level = automatic_level(nodes) if options.optimization == "auto" else options.optimization
         self.threads = 1 if options.threads is None and _is_small(program) else options.threads
@@ -160,6 +174,7 @@ class _ExecutionModel:
             threads=self.threads,
             constants=self.lowered.detached,
             profile_prefix=profile_prefix,
+            libraries=self.libraries,
         )
 
 

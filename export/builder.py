@@ -14,7 +14,7 @@ from ..stage.errors import ProgramError, UnsupportedError
 from ..stage.primitive import Array
 from ..stage.program import Const, Program
 from ..stage.spec import ArraySpec, DimLike, Shape, make_spec
-from . import kernels, quirks
+from . import foreign, kernels, quirks
 from ._lazy import onnx
 from .carriers import Plan, carrier, make_plan
 from .protos import detached_proto, set_attribute, tensor_proto, value_info, value_type
@@ -223,6 +223,15 @@ class Builder:
         if self.opset < opset:
             raise NeedsOpset(opset, f"opset {opset} is needed")
 
+    def require_operator(self, op_type: str, version: int) -> None:
+        """Say that a standard operator is meant as the opset of that version has it; UnsupportedError where it has changed since."""
+        foreign.require_operator(self, op_type, version)
+
+    def call_function(self, function: Any, *names: str, outputs: int = 1, **attributes: Any) -> Any:
+        """A call of a FunctionProto, which the model then holds; gives its output's name, or a tuple of names where outputs > 1."""
+        foreign.add_function(self, function, len(names), outputs, attributes)
+        return self._foreign_op(function.name, names, outputs, function.domain, attributes)
+
     # programs inside
 
     def lower(self, program: Program, names: Sequence[str], *, own_lines: bool = False) -> list[str]:
@@ -374,19 +383,9 @@ class Builder:
             return operands[0], None, attributes
         return np.dtype(np.float32), None, attributes
 
-    def _foreign_op(
-        self, op_type: str, names: tuple[str, ...], outputs: int, domain: str, attributes: dict[str, Any]
-    ) -> Any:
+    def _foreign_op(self, op_type: str, names: tuple[str, ...], outputs: int, domain: str, attributes: dict[str, Any]) -> Any:
         """A node of another domain: nothing is known of it but what the rule says; results have the dtypes of `out_specs`."""
-        if domain == "com.microsoft" and self.target != "onnxruntime":
-            raise UnsupportedError(
-                f'{op_type} is an op of ONNX Runtime alone; lower with target="onnxruntime" to use it'
-            )
-        version = attributes.pop("domain_version", 1)
-        if self.domains.setdefault(domain, version) != version:
-            raise UnsupportedError(
-                f"{op_type}: versions {version} and {self.domains[domain]} of the domain {domain!r} in one file"
-            )
+        foreign.import_domain(self, op_type, domain, attributes.pop("domain_version", 1))
         made = self._emit(op_type, names, outputs, attributes, None)
         self._graph.node[-1].domain = domain
         for i, name in enumerate(made):

@@ -1,6 +1,6 @@
 """Trains and predicts with the demo's two files, as any program would that has NumPy and ONNX Runtime only.
 
-Run as a script, apart from the package: `python -I demo_replay.py WORK`. WORK holds job.json, which names the two files and the number of
+Run as a script, apart from the package: `python -P demo_replay.py WORK`. WORK holds job.json, which names the two files and the number of
 epochs, and job.npz with the arrays; replay.npz and replay.json are written there.
 """
 

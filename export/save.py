@@ -35,28 +35,29 @@ def save(
     rtol: float | None = None,
     atol: float | None = None,
     external: str = "auto",
+    target: str = "onnx",
 ) -> VerificationReport:
     """See `StagedProgram.save`. The bytes that are written are those that were verified; a failure leaves no file.
 
     Raises VerificationError for a model that departs from the program, UnsupportedError for what cannot be lowered or stored, and
     OSError, naming the path, where the file cannot be written.
     """
-    target = os.fsdecode(path)
-    for name in (target, target + REPORT_SUFFIX, target + DATA_SUFFIX):
+    file = os.fsdecode(path)
+    for name in (file, file + REPORT_SUFFIX, file + DATA_SUFFIX):
         check_target(name)
     for option, value in (("rtol", rtol), ("atol", atol)):
         if value is not None and not 0 <= value < math.inf:
             raise ValueError(f"save: {option} is {value!r}, not a number that is 0 or more")
     given = None if samples is None else _flat_samples(staged, samples)
     policy = _policy(given is not None, rtol, atol) if verify else {"verified": False}
-    artifact = build(staged, os.path.basename(target), policy, external=external)
+    artifact = build(staged, os.path.basename(file), policy, external=external, target=target)
     if verify:
         # What could not be read back is not written either.
-        restore(artifact.model, artifact.read_data, target)
+        restore(artifact.model, artifact.read_data, file)
         report = verify_staged(staged, artifact.lowered, artifact.model, samples=given, rtol=rtol, atol=atol, seed=SEED)
     else:
         report = _unverified(staged)
-    _write(target, artifact, report, staged.hash)
+    _write(file, artifact, report, staged.hash)
     return report
 
 

@@ -28,7 +28,7 @@ from .lower import Lowered
 from .runtime.session import LEVELS
 from .verification.compare import Difference, difference, same_bits
 from .verification.equations import Departure, EquationCheck
-from .verification.exposure import Candidate, ExposedPiece, pieces, read, run_model
+from .verification.exposure import Candidate, ExposedPiece, pieces, read, run_model, threads_for
 from .verification.precision import Precisions, Tape, widen
 from .verification.report import OutputCheck, VerificationReport
 from .verification.samples import Sample, Sampler
@@ -99,10 +99,12 @@ def verify(
     Raises VerificationError naming the output, the first equation that departs and its source line.
     """
     start = time.perf_counter()
-    candidate = Candidate(program, model, tuple(in_names), tuple(out_names), values, constants or {})
-    run = _Verification(candidate, program if reference is None else reference, rtol or 0.0, atol or 0.0, seed, name)
-    sampler = Sampler(run.reference, seed)
+    before = program if reference is None else reference
+    sampler = Sampler(before, seed)
     chosen = sampler.all(example, samples, few=len(program.equations) > _MANY_EQUATIONS)
+    threads = threads_for(program, chosen[0].sizes) if chosen else 1
+    candidate = Candidate(program, model, tuple(in_names), tuple(out_names), values, constants or {}, threads)
+    run = _Verification(candidate, before, rtol or 0.0, atol or 0.0, seed, name)
     if program.outputs:
         run.check_equations(chosen)
         for level in _LEVELS:
@@ -134,7 +136,9 @@ class _Verification:
         self.precisions = Precisions()
         self.tape = Tape(seed)
         self.worst: list[Difference | None] = [None] * len(reference.outputs)
+        # Outputs by whether some sample's whole result could tell right from wrong
         self.uncertain: set[int] = set()
+        self.certain: set[int] = set()
         self._spreads: dict[int, Spread] = {}
 
     # every equation
@@ -203,8 +207,7 @@ class _Verification:
             found = spread.compare(i, got, slack)
         if found.wrong:
             raise self._wrong(i, sample, level, _describe(found))
-        if spread.uninformative(i):
-            self.uncertain.add(i)
+        (self.uncertain if spread.uninformative(i) else self.certain).add(i)
         known = self.worst[i]
         if known is None or _ratio(found) > _ratio(known):
             self.worst[i] = found
@@ -235,7 +238,7 @@ class _Verification:
 
     def output_check(self, i: int, samples: Sequence[Sample], skipped: Sequence[str]) -> OutputCheck:
         found = self.worst[i]
-        note = "rounding may move most of it by its own size, so that only its equations were checked" if i in self.uncertain else ""
+        note = "rounding may move most of it by its own size, so that only its equations were checked" if i in self.uncertain - self.certain else ""
         return OutputCheck(
             self.candidate.out_names[i],
             found.error if found else 0.0,

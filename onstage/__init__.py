@@ -1,6 +1,7 @@
 """onstage: stages NumPy-style functions, forward and backward, into ONNX."""
 
-from . import nn, numpy, special
+from . import nn, numpy, random, special, testing
+from .autodiff import batched
 from .autodiff.batching import vmap
 from .autodiff.gradient import grad, value_and_grad
 from .autodiff.jacobians import hessian, hvp, hvp_program, jacfwd, jacobian, jacrev, linearize
@@ -29,7 +30,10 @@ from .ops.control.checkpoint import checkpoint
 from .ops.control.loops import associative_scan, fori_loop, while_loop
 from .ops.control.scan import map, scan
 from .ops.creation import asarray
+from .ops.custom import AbstractValue, PrimitiveResult, primitive
+from .ops.custom_derivatives import custom_jvp, custom_vjp
 from .ops.frontend import OpsFrontend
+from .ops.onnx_op import onnx_op
 from .ops.stop_gradient import stop_gradient
 from .ops.structure import is_traced
 from .stage import tree

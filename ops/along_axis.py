@@ -23,7 +23,9 @@ def _check(what: str, x: ArraySpec, indices: ArraySpec, axis: int) -> None:
         raise DTypeError(f"{what}: indices are {short_name(indices.dtype)}, integers are needed")
     others = [i for i in range(x.ndim) if i != axis]
     if x.ndim != indices.ndim or not all(same_dim(x.shape[i], indices.shape[i]) for i in others):
-        raise ShapeError(f"{what}: indices of shape {list(indices.shape)} along axis {axis} of an array of shape {list(x.shape)}")
+        raise ShapeError(
+            f"{what}: indices of shape {list(indices.shape)} along axis {axis} of an array of shape {list(x.shape)}"
+        )
 
 
 def _take_abstract(x: ArraySpec, indices: ArraySpec, *, axis: int) -> ArraySpec:
@@ -60,11 +62,21 @@ def _index(b: Any, name: str) -> str:
 
 
 _CASES = [
-    Case((Sample((3, 4), "any"), Sample((3, 2), "int64", values=[[0, 3], [1, 1], [-1, 2]])), {"axis": 1}, smooth=True),
-    Case((Sample((3, 2)), Sample((5, 2), "int32", values=[[0, 2], [2, 1], [0, 0], [-3, 1], [1, 1]])), {"axis": 0}),
+    Case(
+        (Sample((3, 4), "any"), Sample((3, 2), "int64", values=[[0, 3], [1, 1], [-1, 2]])),
+        {"axis": 1},
+        smooth=True,
+    ),
+    Case(
+        (Sample((3, 2)), Sample((5, 2), "int32", values=[[0, 2], [2, 1], [0, 0], [-3, 1], [1, 1]])),
+        {"axis": 0},
+    ),
     Case((Sample((4,)), Sample((0,), "int64")), {"axis": 0}),
-    Case((Sample((2, 3)), Sample((2, 1), "int64", values=[[2], [0]])), {"axis": 1}, named=(("B", 3), ("B", 1))),
+    Case(
+        (Sample((2, 3)), Sample((2, 1), "int64", values=[[2], [0]])), {"axis": 1}, named=(("B", 3), ("B", 1))
+    ),
 ]
+
 
 def _take_along_axis_numpy(x: Array, indices: Array, *, axis: int) -> Array:
     return np.take_along_axis(x, indices.astype(np.int64, copy=False), axis)
@@ -95,9 +107,13 @@ take_along_axis_p = Primitive(
 def _scatter_abstract(x: ArraySpec, indices: ArraySpec, updates: ArraySpec, *, axis: int) -> ArraySpec:
     _check("scatter_along_axis", x, indices, axis)
     if x.dtype != updates.dtype or len(updates.shape) != indices.ndim:
-        raise ShapeError(f"scatter_along_axis: updates are {updates!r} for an array {x!r} and indices {indices!r}")
+        raise ShapeError(
+            f"scatter_along_axis: updates are {updates!r} for an array {x!r} and indices {indices!r}"
+        )
     if not all(same_dim(a, c) for a, c in zip(indices.shape, updates.shape, strict=True)):
-        raise ShapeError(f"scatter_along_axis: updates are {updates!r} for an array {x!r} and indices {indices!r}")
+        raise ShapeError(
+            f"scatter_along_axis: updates are {updates!r} for an array {x!r} and indices {indices!r}"
+        )
     return make_spec(x.shape, x.dtype)
 
 
@@ -119,7 +135,11 @@ def _scatter_jvp(output: Any, primals: Any, tangents: Any, *, axis: int) -> Any:
 
 def _scatter_transpose(ct: Any, primals: Any, output: Any, *, active: Any, axis: int) -> Any:
     indices = primals[1]
-    return (ct if active[0] else None, None, bind(take_along_axis_p, ct, indices, axis=axis) if active[2] else None)
+    return (
+        ct if active[0] else None,
+        None,
+        bind(take_along_axis_p, ct, indices, axis=axis) if active[2] else None,
+    )
 
 
 def _scatter_batch(ctx: Any, args: Any, batch_axes: Any, /, *, axis: int) -> Any:
@@ -140,8 +160,13 @@ scatter_along_axis_p = Primitive(
     batch=_scatter_batch,
     onnx=_scatter_along_axis_onnx,
     cases=[
-        Case((Sample((3, 4)), Sample((3, 2), "int64", values=[[0, 3], [1, 1], [-1, 2]]), Sample((3, 2))), {"axis": 1}),
-        Case((Sample((4,), "int"), Sample((3,), "int64", values=[0, 0, -1]), Sample((3,), "int")), {"axis": 0}),
+        Case(
+            (Sample((3, 4)), Sample((3, 2), "int64", values=[[0, 3], [1, 1], [-1, 2]]), Sample((3, 2))),
+            {"axis": 1},
+        ),
+        Case(
+            (Sample((4,), "int"), Sample((3,), "int64", values=[0, 0, -1]), Sample((3,), "int")), {"axis": 0}
+        ),
         Case((Sample((4,)), Sample((0,), "int64"), Sample((0,))), {"axis": 0}),
     ],
 )
@@ -161,14 +186,14 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
             raise ValueError("when axis=None, `indices` must have a single dimension.")
         x, axis = bind(reshape_p, x, shape=(size_of(x),)), 0
     shape = shape_of(x)
-    axis = normalize_axis(axis, len(shape))
+    place = normalize_axis(axis, len(shape))
     wanted = shape_of(indices)
     if len(wanted) != len(shape):
         raise ValueError("`indices` and `arr` must have the same number of dimensions")
-    others = broadcast_shapes(_without(shape, axis), _without(wanted, axis), what="take_along_axis")
-    x = broadcast(x, (*others[:axis], shape[axis], *others[axis:]))
-    indices = broadcast(indices, (*others[:axis], wanted[axis], *others[axis:]))
-    return bind(take_along_axis_p, x, cast(indices, dtype_of(indices)[0]), axis=axis)
+    others = broadcast_shapes(_without(shape, place), _without(wanted, place), what="take_along_axis")
+    x = broadcast(x, (*others[:place], shape[place], *others[place:]))
+    indices = broadcast(indices, (*others[:place], wanted[place], *others[place:]))
+    return bind(take_along_axis_p, x, cast(indices, dtype_of(indices)[0]), axis=place)
 
 
 def _without(shape: Shape, axis: int) -> Shape:

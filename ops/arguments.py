@@ -35,6 +35,11 @@ def dim_argument(d: Any) -> DimLike:
     return d if isinstance(d, Dim) else d.__index__()
 
 
+def listed(x: Any) -> list[Any]:
+    """The items of a list or tuple; anything else alone in a list."""
+    return list(x) if isinstance(x, list | tuple) else [x]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
 def shape_argument(shape: Any) -> Shape:
     """A shape as NumPy takes it: an int, a dim, or a sequence of them."""
     if isinstance(shape, Dim | int) or getattr(shape, "ndim", 1) == 0:
@@ -45,7 +50,9 @@ def shape_argument(shape: Any) -> Shape:
 def require_c_order(order: Any, what: str) -> None:
     """UnsupportedError for column-major order, where it would change the result."""
     if order not in (None, "C", "K", "A"):
-        raise UnsupportedError(f"{what}: order={order!r} is not supported on traced arrays; transpose around it")
+        raise UnsupportedError(
+            f"{what}: order={order!r} is not supported on traced arrays; transpose around it"
+        )
 
 
 def size_of(x: Any) -> DimLike:

@@ -16,10 +16,10 @@ from ..stage.dtypes import FLOAT64, INT64, DType, as_dtype, kind_rank, promote
 from ..stage.errors import UnsupportedError
 from ..stage.primitive import Array, Primitive
 from ..stage.program import Const
-from ..stage.spec import DimLike, make_spec
+from ..stage.spec import ArraySpec, DimLike, make_spec
 from ..stage.trace import bind, is_tracing, lift_constant, scalar_constant
 from ..stage.tracer import Tracer
-from .arguments import array_of, array_operand, dim_argument, shape_argument
+from .arguments import array_of, array_operand, dim_argument, listed, shape_argument
 from .arithmetic import add, divide_p, multiply, subtract, where_p
 from .comparison import equal, greater_equal
 from .joining import stack
@@ -82,7 +82,8 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, *, de
     if stop is None:
         start, stop = 0, start
     if not _holds_dim(start, stop, step):
-        return np.arange(start, stop, step, dtype=None if dtype is None else as_dtype(dtype))
+        plain: Any = np.arange
+        return plain(start, stop, step, dtype=None if dtype is None else as_dtype(dtype))
     if isinstance(step, Dim) or step != int(step):
         raise UnsupportedError(f"arange: a named dim needs a step that is an integer and known, got {step}")
     if step == 0:
@@ -98,7 +99,15 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, *, de
 
 
 def linspace(
-    start: Any, stop: Any, num: Any = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None, axis: Any = 0, *, device: Any = None
+    start: Any,
+    stop: Any,
+    num: Any = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: Any = 0,
+    *,
+    device: Any = None,
 ) -> Any:
     """`num` values evenly spaced from start to stop, which is left out without `endpoint`. start and stop may be traced, num a dim."""
     num = dim_argument(num)
@@ -106,7 +115,8 @@ def linspace(
         raise ValueError(f"Number of samples, {num}, must be non-negative.")
     first, last = array_operand(start, "linspace: start"), array_operand(stop, "linspace: stop")
     if not _holds_dim(num) and not isinstance(first, Tracer) and not isinstance(last, Tracer):
-        return np.linspace(first, last, num, endpoint, retstep, None if dtype is None else as_dtype(dtype), axis)
+        plain: Any = np.linspace
+        return plain(first, last, num, endpoint, retstep, None if dtype is None else as_dtype(dtype), axis)
     work, _ = promote([dtype_of(operand(start)), dtype_of(operand(stop)), (FLOAT64, True)])
     result_dtype = work if dtype is None else as_dtype(dtype)
     first, last = cast(first, work), cast(last, work)
@@ -125,7 +135,15 @@ def linspace(
     return (result, step) if retstep else result
 
 
-def logspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: Any = 0) -> Any:
+def logspace(
+    start: Any,
+    stop: Any,
+    num: Any = 50,
+    endpoint: bool = True,
+    base: Any = 10.0,
+    dtype: Any = None,
+    axis: Any = 0,
+) -> Any:
     """base to the power of evenly spaced exponents."""
     exponents = linspace(start, stop, num, endpoint, axis=axis)
     result = power(array_operand(base, "logspace: base"), exponents)
@@ -203,25 +221,46 @@ def _like(x: Any, value: Any, dtype: Any, shape: Any, what: str) -> Any:
 
 
 @implements(np.zeros_like)
-def zeros_like(a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:
+def zeros_like(
+    a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+) -> Any:
     """Zeros of the shape and dtype of an array; of a traced array a traced array."""
     return _like(a, 0, dtype, shape, "zeros_like")
 
 
 @implements(np.ones_like)
-def ones_like(a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:
+def ones_like(
+    a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+) -> Any:
     """Ones of the shape and dtype of an array; see `zeros_like`."""
     return _like(a, 1, dtype, shape, "ones_like")
 
 
 @implements(np.empty_like)
-def empty_like(prototype: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:
+def empty_like(
+    prototype: Any,
+    dtype: Any = None,
+    order: Any = "K",
+    subok: bool = True,
+    shape: Any = None,
+    *,
+    device: Any = None,
+) -> Any:
     """Zeros of the shape and dtype of an array; see `empty`."""
     return _like(prototype, 0, dtype, shape, "empty_like")
 
 
 @implements(np.full_like)
-def full_like(a: Any, fill_value: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:
+def full_like(
+    a: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    order: Any = "K",
+    subok: bool = True,
+    shape: Any = None,
+    *,
+    device: Any = None,
+) -> Any:
     """A value, which may be traced, repeated to the shape of an array, in its dtype."""
     base = array_operand(a, "full_like")
     kind = dtype_of(base)[0] if dtype is None else as_dtype(dtype)
@@ -229,7 +268,11 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, order: Any = "K", subo
     value = array_of(fill_value, kind, "full_like")
     if isinstance(base, Tracer):
         value = _traced(value)
-    return _own(bind(broadcast_to_p, value, shape=wanted)) if isinstance(value, Tracer) or _holds_dim(*wanted) else np.full(wanted, value)
+    return (
+        _own(bind(broadcast_to_p, value, shape=wanted))
+        if isinstance(value, Tracer) or _holds_dim(*wanted)
+        else np.full(wanted, value)
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------------ matrices
@@ -248,7 +291,9 @@ def _band(N: Any, M: Any, k: Any, dtype: Any, compare: Callable[[Any, Any], Any]
     return cast(diagonal_mask(n, m, k.__index__(), compare), FLOAT64 if dtype is None else as_dtype(dtype))
 
 
-def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = float, order: Any = "C", *, device: Any = None) -> Any:
+def eye(
+    N: Any, M: Any = None, k: Any = 0, dtype: Any = float, order: Any = "C", *, device: Any = None
+) -> Any:
     """A matrix [N, M] with ones on its k-th diagonal."""
     return _band(N, M, k, dtype, equal)
 
@@ -268,7 +313,10 @@ def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
     shape = shape_argument(dimensions)
     kind = as_dtype(dtype)
     ndim = len(shape)
-    rows = [bind(reshape_p, iota(d, kind), shape=(*(1,) * i, d, *(1,) * (ndim - i - 1))) for i, d in enumerate(shape)]
+    rows = [
+        bind(reshape_p, iota(d, kind), shape=(*(1,) * i, d, *(1,) * (ndim - i - 1)))
+        for i, d in enumerate(shape)
+    ]
     if sparse:
         return tuple(rows)
     return stack([bind(broadcast_to_p, r, shape=shape) for r in rows]) if rows else np.empty((0,), kind)
@@ -277,7 +325,9 @@ def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
 # ----------------------------------------------------------------------------------------------------------- from other values
 
 
-def asarray(obj: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: bool | None = None) -> Any:
+def asarray(
+    obj: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: bool | None = None
+) -> Any:
     """An array from anything: traced arrays and NumPy arrays as they are, nested lists, also of traced arrays, stacked.
 
     The way from a NumPy table to one that a traced index may enter: `ons.asarray(table)[i]`. Raises TypeError for what is no array.
@@ -290,12 +340,14 @@ def asarray(obj: Any, dtype: Any = None, order: Any = None, *, device: Any = Non
 
 def _assembled(obj: Any) -> Any:
     if isinstance(obj, list | tuple) and _holds_traced(obj):
-        return stack([_assembled(item) for item in obj])  # pyright: ignore[reportUnknownVariableType]
+        return stack([_assembled(item) for item in listed(obj)])
     return array_operand(obj, "asarray")
 
 
 def _holds_traced(items: Any) -> bool:
-    return isinstance(items, Tracer | Dim) or (isinstance(items, list | tuple) and any(_holds_traced(i) for i in items))  # pyright: ignore
+    if isinstance(items, list | tuple):
+        return any(_holds_traced(i) for i in listed(items))
+    return isinstance(items, Tracer | Dim)
 
 
 def array(object: Any, dtype: Any = None, *, copy: bool | None = True, order: Any = None) -> Any:

@@ -97,7 +97,9 @@ cumsum_p = Primitive(
     batch=_cumsum_batch,
     onnx=_cumsum_onnx,
     cases=[
-        Case(c.samples, {**c.params, "reverse": r}, named=c.named) for c in [*_cases(), *_cases("int")] for r in (False, True)
+        Case(c.samples, {**c.params, "reverse": r}, named=c.named)
+        for c in [*_cases(), *_cases("int")]
+        for r in (False, True)
     ],
 )
 
@@ -105,7 +107,12 @@ cumsum_p = Primitive(
 
 
 def _running(
-    name: str, numpy: Callable[..., Array], combine: Primitive, identity: Callable[[DType], Any], cases: list[Case], kinds: str = NUMBERS
+    name: str,
+    numpy: Callable[..., Array],
+    combine: Primitive,
+    identity: Callable[[DType], Any],
+    cases: list[Case],
+    kinds: str = NUMBERS,
 ) -> Primitive:
     """A running reduction by an elementwise primitive."""
 
@@ -122,7 +129,12 @@ def _running(
         return cast(prefix_scan(wide, axis, lambda a, b: bind(combine, a, b), identity(wide.dtype)), x.dtype)
 
     primitive = Primitive(
-        name, abstract=_numbers_abstract(name, kinds), numpy=evaluate, batch=batch, decompose=decompose, cases=cases
+        name,
+        abstract=_numbers_abstract(name, kinds),
+        numpy=evaluate,
+        batch=batch,
+        decompose=decompose,
+        cases=cases,
     )
     return primitive
 
@@ -155,10 +167,16 @@ cummax_p = _running(
     np.maximum.accumulate,
     maximum_p,
     _lowest,
-    [*_cases(), *_cases("int"), Case((Sample((4,), "float", values=[1, np.nan, 3, 0]),), {"axis": 0}, smooth=False)],
+    [
+        *_cases(),
+        *_cases("int"),
+        Case((Sample((4,), "float", values=[1, np.nan, 3, 0]),), {"axis": 0}, smooth=False),
+    ],
 )
 cummin_p = _running("cummin", np.minimum.accumulate, minimum_p, _highest, [*_cases(), *_cases("int")])
-logcumsumexp_p = _running("logcumsumexp", np.logaddexp.accumulate, logaddexp_p, _lowest, _cases(), kinds=FLOATS)
+logcumsumexp_p = _running(
+    "logcumsumexp", np.logaddexp.accumulate, logaddexp_p, _lowest, _cases(), kinds=FLOATS
+)
 
 # ---------------------------------------------------------------------------------------------------------- the public functions
 
@@ -197,26 +215,36 @@ def _with_initial(x: Any, axis: int, identity: int) -> Any:
     return pad(x, [1 if i == axis else 0 for i in range(ndim)], [0] * ndim, identity)
 
 
-def _cumulative(what: str, primitive: Primitive, identity: int, x: Any, axis: Any, dtype: Any, include_initial: bool) -> Any:
+def _cumulative(
+    what: str, primitive: Primitive, identity: int, x: Any, axis: Any, dtype: Any, include_initial: bool
+) -> Any:
     x = array_operand(x, what)
     if axis is None:
         if len(shape_of(x)) != 1:
             raise ValueError("For arrays which have more than one dimension ``axis`` argument is required.")
         axis = 0
     x, axis = _along(what, x, axis, dtype)
-    result = bind(primitive, x, axis=axis, reverse=False) if primitive is cumsum_p else bind(primitive, x, axis=axis)
+    result = (
+        bind(primitive, x, axis=axis, reverse=False)
+        if primitive is cumsum_p
+        else bind(primitive, x, axis=axis)
+    )
     return _with_initial(result, axis, identity) if include_initial else result
 
 
 @implements(np.cumulative_sum)
-def cumulative_sum(x: Any, /, *, axis: Any = None, dtype: Any = None, out: None = None, include_initial: bool = False) -> Any:
+def cumulative_sum(
+    x: Any, /, *, axis: Any = None, dtype: Any = None, out: None = None, include_initial: bool = False
+) -> Any:
     """Running sums along an axis (which may be left out for 1-d arrays), after a 0 with include_initial."""
     no_out(out, "cumulative_sum")
     return _cumulative("cumulative_sum", cumsum_p, 0, x, axis, dtype, include_initial)
 
 
 @implements(np.cumulative_prod)
-def cumulative_prod(x: Any, /, *, axis: Any = None, dtype: Any = None, out: None = None, include_initial: bool = False) -> Any:
+def cumulative_prod(
+    x: Any, /, *, axis: Any = None, dtype: Any = None, out: None = None, include_initial: bool = False
+) -> Any:
     """Running products along an axis, after a 1 with include_initial."""
     no_out(out, "cumulative_prod")
     return _cumulative("cumulative_prod", cumprod_p, 1, x, axis, dtype, include_initial)
@@ -246,7 +274,11 @@ def _accumulate(ufunc: Any, primitive: Primitive, *, sums: bool) -> Callable[...
         elif dtype_of(x)[0] == BOOL:
             # The larger of two booleans is their or.
             return cast(bind(primitive, cast(x, np.dtype(np.uint8)), axis=axis), BOOL)
-        return bind(primitive, x, axis=axis, reverse=False) if primitive is cumsum_p else bind(primitive, x, axis=axis)
+        return (
+            bind(primitive, x, axis=axis, reverse=False)
+            if primitive is cumsum_p
+            else bind(primitive, x, axis=axis)
+        )
 
     return implements_ufunc_method(ufunc, "accumulate")(accumulate)
 
@@ -291,7 +323,11 @@ def diff(a: Any, n: Any = 1, axis: Any = -1, prepend: Any = None, append: Any = 
 def _edge(value: Any, x: Any, axis: int) -> Any:
     """A number to prepend or append as an array of size 1 along the axis."""
     value = array_operand(value, "diff")
-    return value if shape_of(value) else broadcast(value, tuple(1 if i == axis else d for i, d in enumerate(shape_of(x))))
+    return (
+        value
+        if shape_of(value)
+        else broadcast(value, tuple(1 if i == axis else d for i, d in enumerate(shape_of(x))))
+    )
 
 
 @implements(np.ediff1d)
@@ -300,4 +336,10 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     x = array_operand(ary, "ediff1d")
     x = diff(bind(reshape_p, x, shape=(size_of(x),)))
     parts = [to_begin, x, to_end]
-    return concatenate([bind(reshape_p, array_of(p, dtype_of(x)[0]), shape=(size_of(array_operand(p, "ediff1d")),)) for p in parts if p is not None])
+    return concatenate(
+        [
+            bind(reshape_p, array_of(p, dtype_of(x)[0]), shape=(size_of(array_operand(p, "ediff1d")),))
+            for p in parts
+            if p is not None
+        ]
+    )

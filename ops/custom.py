@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 from ..stage import tree
@@ -50,6 +50,20 @@ class CustomPrimitive:
     @property
     def version(self) -> int:
         return self._declaration.version
+
+    @property
+    def declaration(self) -> Declaration:
+        return self._declaration
+
+    @property
+    def rules(self) -> Rules:
+        """The rules attached so far."""
+        return self._rules
+
+    @property
+    def op(self) -> CustomOp:
+        """The operation in the IR, with the rules attached so far."""
+        return self._op
 
     def __repr__(self) -> str:
         return f"<primitive {self.name}>"
@@ -112,8 +126,12 @@ class CustomPrimitive:
             raise TypeError(f"{self.name}: {error}") from None
         bound.apply_defaults()
         dynamic = self._declaration.dynamic
-        static = tuple(static_entry(n, v, self.name) for n, v in bound.arguments.items() if n not in dynamic)
-        return tuple(bound.arguments[n] for n in dynamic), {"static": static} if static else {}
+        return tuple(bound.arguments[n] for n in dynamic), self.static_params({n: v for n, v in bound.arguments.items() if n not in dynamic})
+
+    def static_params(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The params that hold static arguments."""
+        static = tuple(static_entry(n, arguments[n], self.name) for n in sorted(arguments))
+        return {"static": static} if static else {}
 
     def _operand(self, leaf: Any, path: tree.Path) -> Any:
         try:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-import numpy as np
-
 from ..stage import tree
-from ..stage.dtypes import is_float
 from ..stage.errors import MissingRuleError, SignatureTypeError
 from ..stage.trace import bind
 from .custom import CustomPrimitive, default_name, fixed_signature
-from .custom_rules import Declaration, Rules
+from .custom_rules import Declaration, Rules, prefix_leaves
 from .custom_values import PrimitiveResult
 from .operands import cast
 from .structure import broadcast_to_p
@@ -21,7 +18,7 @@ from .structure import broadcast_to_p
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _Custom:
+class CustomFunction:
     """A function that becomes a primitive when its rule is attached."""
 
     def __init__(self, function: Callable[..., Any], kind: str) -> None:
@@ -32,17 +29,17 @@ class _Custom:
         name = f"{kind}.{default_name(function)}"
         self._signature = fixed_signature(function, f"{kind} of {name}")
         self._declaration = Declaration(name, tuple(self._signature.parameters))
-        self._primitive: CustomPrimitive | None = None
+        self.primitive: CustomPrimitive | None = None
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._primitive is None:
+        if self.primitive is None:
             rule = "def_jvp(rule)" if self._kind == "custom_jvp" else "def_vjp(forward, backward)"
             raise MissingRuleError(f"{self._declaration.name}: no derivative rule yet; attach it with .{rule}")
-        return self._primitive(*args, **kwargs)
+        return self.primitive(*args, **kwargs)
 
 
-class custom_jvp(_Custom):
+class custom_jvp(CustomFunction):
     """A function whose derivative is a rule: `f = ons.custom_jvp(f); f.def_jvp(rule)`, or as a decorator.
 
     rule(primals, tangents) -> (out, tangent): tuples with one entry an argument, trees like the arguments; the tangent is linear in
@@ -54,24 +51,22 @@ class custom_jvp(_Custom):
 
     def def_jvp(self, rule: F) -> F:
         """Attach the rule; gives it back unchanged."""
-        custom = CustomPrimitive(self._function, self._declaration, self._signature)
         name = self._declaration.name
-        trees = _ArgumentTrees(name)
 
-        def jvp(output: Any, primals: Any, tangents: Any) -> Any:
-            moved = [_zeros(x) if t is None else t for x, t in zip(primals, tangents, strict=True)]
-            result = rule(trees.unflatten(primals), trees.unflatten(moved))
+        def jvp(output: Any, primals: Any, tangents: Any, *, in_tree: tree.TreeDef) -> Any:
+            moved = [zeros(x) if t is None else t for x, t in zip(primals, tangents, strict=True)]
+            result = rule(tree.unflatten(in_tree, primals), tree.unflatten(in_tree, moved))
             if not isinstance(result, tuple) or len(result) != 2:  # pyright: ignore[reportUnknownArgumentType]
-                raise SignatureTypeError(f"{name}: the jvp rule returns (out, tangent), got {type(result).__name__}")
+                raise SignatureTypeError(f"{name}: the jvp rule returns (out, tangent), got {type(result).__name__}")  # pyright: ignore[reportUnknownArgumentType]
             tangent: Any = result[1]
             return tangent
 
-        custom.def_jvp(jvp)
-        self._primitive = trees.attach(custom)
+        rules = Rules(self._function, jvp=jvp, trees=True)
+        self.primitive = CustomPrimitive(self._function, self._declaration, self._signature, rules)
         return rule
 
 
-class custom_vjp(_Custom):
+class custom_vjp(CustomFunction):
     """A function whose reverse mode is a pair of functions: `f = ons.custom_vjp(f); f.def_vjp(forward, backward)`.
 
     forward(*args) -> (out, residual), a tree of arrays; backward(residual, ct) -> a tuple with one cotangent an argument, a tree like it,
@@ -85,27 +80,29 @@ class custom_vjp(_Custom):
         """Attach the pair."""
         declaration = Declaration(self._declaration.name, self._declaration.dynamic, residual=True)
         name = declaration.name
-        trees = _ArgumentTrees(name)
 
         def with_residual(**arguments: Any) -> PrimitiveResult:
             result = forward(*arguments.values())
             if not isinstance(result, tuple) or len(result) != 2:  # pyright: ignore[reportUnknownArgumentType]
-                raise SignatureTypeError(f"{name}: forward returns (out, residual), got {type(result).__name__}")
-            return PrimitiveResult(*result)  # pyright: ignore[reportUnknownArgumentType]
+                raise SignatureTypeError(f"{name}: forward returns (out, residual), got {type(result).__name__}")  # pyright: ignore[reportUnknownArgumentType]
+            output, residual = result  # pyright: ignore[reportUnknownVariableType]
+            return PrimitiveResult(output, residual)
 
-        def transpose(cotangent: Any, primals: Any, output: Any, residual: Any) -> Any:
+        def transpose(cotangent: Any, primals: Any, output: Any, residual: Any, *, in_tree: tree.TreeDef) -> Any:
             leaves, treedef = tree.flatten(output)
             given = tree.broadcast_prefix(cotangent, treedef)
-            ct = tree.unflatten(treedef, [_zeros(x) if c is None else c for x, c in zip(leaves, given, strict=True)])
+            ct = tree.unflatten(treedef, [zeros(x) if c is None else c for x, c in zip(leaves, given, strict=True)])
             result = backward(residual, ct)
-            arguments = trees.unflatten(primals)
-            if not isinstance(result, tuple | list) or len(result) != len(arguments):  # pyright: ignore[reportUnknownArgumentType]
-                raise SignatureTypeError(f"{name}: backward returns a tuple with one cotangent for each of {len(arguments)} arguments, got {result!r}")
-            try:
-                return tuple(tree.broadcast_prefix(tuple(result), tree.structure(arguments), root="cotangents"))  # pyright: ignore[reportUnknownArgumentType]
-            except ValueError as error:
-                raise SignatureTypeError(f"{name}: backward gave another tree than the arguments': {error}") from None
+            if not isinstance(result, tuple | list) or len(result) != len(in_tree.children):  # pyright: ignore[reportUnknownArgumentType]
+                got = f"{len(result)}" if isinstance(result, tuple | list) else type(result).__name__  # pyright: ignore[reportUnknownArgumentType]
+                raise SignatureTypeError(f"{name}: backward returns a tuple with one cotangent for each of {len(in_tree.children)} arguments, got {got}")
+            return tuple(prefix_leaves(tuple(result), in_tree, f"{name}: backward", "cotangents", "arguments"))  # pyright: ignore[reportUnknownArgumentType]
 
         reason = f"{name}: no forward mode, since only def_vjp was given; use ons.custom_jvp, whose rule serves both modes"
-        rules = Rules(self._function, transpose=transpose, forward=with_residual, reverse_only=reason)
-        self._primitive = trees.attach(CustomPrimitive(self._function, declaration, self._signature, rules))
+        rules = Rules(self._function, transpose=transpose, forward=with_residual, reverse_only=reason, trees=True)
+        self.primitive = CustomPrimitive(self._function, declaration, self._signature, rules)
+
+
+def zeros(x: Any) -> Any:
+    """Zeros like an operand."""
+    return bind(broadcast_to_p, cast(0, x.dtype), shape=tuple(x.shape))

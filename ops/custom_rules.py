@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -53,7 +54,11 @@ class Declaration:
 
 @dataclass(frozen=True)
 class Rules:
-    """What was attached to a user primitive. forward: gives output and residual, where `function` gives the output alone."""
+    """What was attached to a user primitive.
+
+    forward: gives output and residual, where `function` gives the output alone. trees: derivative rules get the tree of the arguments as
+    `in_tree`.
+    """
 
     function: Callable[..., Any]
     abstract: Rule | None = None
@@ -64,6 +69,7 @@ class Rules:
     onnx: Any = None
     forward: Callable[..., Any] | None = None
     reverse_only: str | None = None
+    trees: bool = False
 
 
 class Outcome(NamedTuple):
@@ -80,6 +86,12 @@ class Implementation(NamedTuple):
 
     program: Program
     outcome: Outcome
+
+
+class _Inside(threading.local):
+    """Whether this thread runs `Rules.forward`, which may call the primitive itself: then for its output alone."""
+
+    forward = False
 
 
 class CustomOp(Primitive):
@@ -103,6 +115,7 @@ class CustomOp(Primitive):
         self.rules = rules
         self.generation = next(_generations)
         self.library = declaration.library
+        self._inside = _Inside()
         self._outcomes: dict[Any, Outcome] = {}
         self._implementations: dict[Any, Implementation] = {}
 
@@ -118,13 +131,18 @@ class CustomOp(Primitive):
 
     def _call(self, leaves: Sequence[Any], params: Params, function: Callable[..., Any]) -> Any:
         values = tree.unflatten(self._in_tree(len(leaves), params), list(leaves))
-        return self.declaration.call(function, values, self.static(params))
+        outer = self._inside.forward
+        self._inside.forward = outer or function is self.rules.forward
+        try:
+            return self.declaration.call(function, values, self.static(params))
+        finally:
+            self._inside.forward = outer
 
     def _function(self, params: Params) -> Callable[..., Any]:
         return self.rules.forward if params.get("residual") and self.rules.forward is not None else self.rules.function
 
     def wants_residual(self) -> bool:
-        return self.declaration.residual and self.rules.transpose is not None
+        return self.declaration.residual and self.rules.transpose is not None and not self._inside.forward
 
     def split(self, result: Any, function: Callable[..., Any]) -> tuple[Any, Any]:
         """(output, residual) of what the implementation gave; TypeError if it is not what was declared."""
@@ -187,7 +205,7 @@ class CustomOp(Primitive):
         seen = params.get("outcome")
         if seen is not None:
             return Outcome(*seen)
-        key = (tuple(specs), params.get("in_tree"), params.get("static"), params.get("weak"))
+        key = (tuple(specs), params.get("in_tree"), params.get("static"), params.get("weak"), self._inside.forward)
         found = self._outcomes.get(key)
         if found is None:
             found = self._outcomes[key] = self._find_outcome(specs, params)
@@ -195,7 +213,7 @@ class CustomOp(Primitive):
 
     def _find_outcome(self, specs: Sequence[ArraySpec], params: Params) -> Outcome:
         if self.rules.abstract is None:
-            return self.implementation(specs, {**params, "residual": True} if self.declaration.residual else params).outcome
+            return self.implementation(specs, {**params, "residual": True} if self.declaration.residual and not self._inside.forward else params).outcome
         result = self._call([AbstractValue(s) for s in self._with_weakness(specs, params)], params, self.rules.abstract)
         residual: tuple[Any, ...] = (None, None)
         if isinstance(result, PrimitiveResult):
@@ -303,6 +321,10 @@ class CustomOp(Primitive):
         residual = tree.unflatten(found.residual_tree, list(outputs[count:])) if params.get("residual") and found.residual_tree is not None else None
         return found, output, residual
 
+    def _keywords(self, count: int, params: Params) -> dict[str, Any]:
+        """What derivative rules get by keyword."""
+        return {**self.static(params), "in_tree": self._in_tree(count, params)} if self.rules.trees else self.static(params)
+
     def _differentiable(self, primals: Sequence[Any], params: Params) -> list[bool]:
         """Per operand whether it carries tangents and is not among nondiff_argnames."""
         treedef = self._in_tree(len(primals), params)
@@ -317,7 +339,7 @@ class CustomOp(Primitive):
         if all(t is None for t in given):
             return (*(None,) * len(found.out_specs), *hidden)
         what = f"{self.name}: the jvp rule"
-        leaves = prefix_leaves(self.rules.jvp(out, tuple(primals), given, **self.static(params)), found.out_tree, what, "a tangent")
+        leaves = prefix_leaves(self.rules.jvp(out, tuple(primals), given, **self._keywords(len(primals), params)), found.out_tree, what, "a tangent")
         results = [self._tangent(leaf, s, f"{what}: {p}") for leaf, s, p in zip(leaves, found.out_specs, leaf_paths(found.out_tree, "output"), strict=True)]
         return (*results, *hidden)
 
@@ -348,7 +370,7 @@ class CustomOp(Primitive):
                     "ons.PrimitiveResult(output_specs, residual_specs)"
                 )
             args.append(residual)
-        keywords = self.static(params)
+        keywords = self._keywords(len(primals), params)
         if _accepts(self.rules.transpose, "active_input_indices"):
             keywords["active_input_indices"] = indices
         results = self.rules.transpose(*args, **keywords)
@@ -382,9 +404,10 @@ class CustomOp(Primitive):
             if program is not None:
                 return ctx.batch(program, args, batch_axes)
         # Kept as one equation, so that its derivative rules still hold; `autodiff` declares what that means.
-        return bind(
-            find_primitive("batched"), *args, primitive=self, params=tuple(sorted(params.items())), axes=tuple(batch_axes), size=ctx.size
-        ), [0] * len(self.infer(examples, params)[0])
+        outputs = bind(
+            find_primitive("batched"), *args, inner=self, inner_params=tuple(sorted(params.items())), axes=tuple(batch_axes), size=ctx.size
+        )
+        return outputs, [0] * len(outputs)
 
     def _batched_leaves(self, result: Any, axes: Any, args: Any, batch_axes: Any, params: Params) -> tuple[Any, Any]:
         found = self.outcome([example_spec(spec(x), a) for x, a in zip(args, batch_axes, strict=True)], params)
@@ -461,16 +484,15 @@ def leaf_paths(treedef: tree.TreeDef, root: str) -> list[str]:
     return [tree.path_text(path, root) for path in treedef.paths()]
 
 
-def prefix_leaves(value: Any, treedef: tree.TreeDef, what: str, kind: str) -> list[Any]:
+def prefix_leaves(value: Any, treedef: tree.TreeDef, what: str, kind: str, root: str = "output") -> list[Any]:
     """One entry a leaf of a tree; None stands for all leaves below it. TypeError, naming the path, for another tree."""
     try:
-        entries = tree.broadcast_prefix(value, treedef, root="output")
+        entries = tree.broadcast_prefix(value, treedef, root=root)
     except ValueError as error:
-        raise SignatureTypeError(f"{what} gave {kind} of another tree than the output: {error}") from None
+        raise SignatureTypeError(f"{what} gave {kind} of another tree than the {root}: {error}") from None
     if sum(e is not None for e in entries) != len(tree.leaves(value)):
-        raise SignatureTypeError(
-            f"{what} gave {kind} of another tree than the output: {tree.difference(treedef, tree.structure(value), 'output')}"
-        )
+        where = tree.difference(treedef, tree.structure(value), root)
+        raise SignatureTypeError(f"{what} gave {kind} of another tree than the {root}: {where}")
     return entries
 
 

@@ -11,7 +11,7 @@ from ..stage.dtypes import FLOAT64
 from ..stage.primitive import Array, Case, Sample
 from ..stage.trace import bind
 from .arithmetic import where
-from .comparison import equal
+from .comparison import equal, isinf, logical_and
 from .families import FLOATS, binary_cases, elementwise, unary_cases
 from .formulas import Mathematics, half_as_single, lowering, with_sign
 from .ufuncs import binary_function, like, unary_function
@@ -186,7 +186,7 @@ expit_p = elementwise(
 def _shares(primals: Any, scale: float) -> tuple[Any, Any]:
     """d logaddexp / dx and / dy: the shares of the two terms, equal infinities sharing equally."""
     x, y = primals
-    delta = where(equal(x, y), like(x, 0), (x - y) * scale)
+    delta = where(logical_and(equal(x, y), isinf(x)), like(x, 0), (x - y) * scale)
     return bind(expit_p, delta), bind(expit_p, -delta)
 
 

@@ -338,7 +338,9 @@ def _nextafter_formula(m: Any, fmt: FloatFormat, x: Any, y: Any) -> Any:
     outward = ((x > 0.0) & (y > x)) | ((x < 0.0) & (y < x))
     size = m.where(finite, a, 1.0)
     outer, inner = _gaps(m, fmt, size)
-    step = m.where(finite, m.where(outward, size + outer, size - inner), m.where(outward, np.inf, fmt.largest))
+    step = m.where(
+        finite, m.where(outward, size + outer, size - inner), m.where(outward, np.inf, fmt.largest)
+    )
     step = m.where(step > fmt.largest, np.inf, step)
     at_zero, same = m.equal(x, 0.0), m.equal(x, y)
     magnitude = m.where(same, a, m.where(at_zero, 2.0**fmt.least, step))

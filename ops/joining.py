@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ..stage.dims import Dim, exact_div, min_dim, same_dim
+from ..stage.dims import exact_div, min_dim, same_dim
 from ..stage.dtypes import as_dtype, short_name
 from ..stage.errors import ProgramError, ShapeError
-from ..stage.primitive import Case, Primitive, Sample
+from ..stage.primitive import Array, Case, Primitive, Sample
 from ..stage.spec import ArraySpec, DimLike, Shape, make_spec
 from ..stage.trace import bind
 from .along_axis import batch_all
@@ -29,8 +30,12 @@ def _concatenate_abstract(*xs: ArraySpec, axis: int) -> ArraySpec:
     total: DimLike = 0
     for i, x in enumerate(xs):
         if x.dtype != first.dtype:
-            raise ProgramError(f"concatenate: operands of {short_name(first.dtype)} and {short_name(x.dtype)}; they are promoted first")
-        if x.ndim != first.ndim or not all(same_dim(a, b) for j, (a, b) in enumerate(zip(x.shape, first.shape, strict=True)) if j != axis):
+            raise ProgramError(
+                f"concatenate: operands of {short_name(first.dtype)} and {short_name(x.dtype)}; they are promoted first"
+            )
+        if x.ndim != first.ndim or not all(
+            same_dim(a, b) for j, (a, b) in enumerate(zip(x.shape, first.shape, strict=True)) if j != axis
+        ):
             raise ShapeError(
                 f"concatenate: all the input array dimensions except for the concatenation axis must match exactly, but along axis {axis} "
                 f"array 0 is {list(first.shape)} and array {i} is {list(x.shape)}"
@@ -85,7 +90,9 @@ concatenate_p = Primitive(
     simplify=_concatenate_simplify,
     cases=[
         Case((Sample((2, 3)), Sample((1, 3)), Sample((0, 3))), {"axis": 0}),
-        Case((Sample((2, 3)), Sample((2, 3)), Sample((1, 3))), {"axis": 0}, named=(("B", 3), ("B", 3), (1, 3))),
+        Case(
+            (Sample((2, 3)), Sample((2, 3)), Sample((1, 3))), {"axis": 0}, named=(("B", 3), ("B", 3), (1, 3))
+        ),
         Case((Sample((2, 3), "any"), Sample((2, 2), "any")), {"axis": 1}),
         Case((Sample((4,)),), {"axis": 0}),
         Case((Sample((0, 2)), Sample((0, 2))), {"axis": 0}),
@@ -112,7 +119,9 @@ def _promoted_all(xs: Sequence[Any], dtype: Any) -> list[Any]:
 
 
 @implements(np.concatenate)
-def concatenate(arrays: Any, axis: Any = 0, out: None = None, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+def concatenate(
+    arrays: Any, axis: Any = 0, out: None = None, *, dtype: Any = None, casting: str = "same_kind"
+) -> Any:
     """Arrays joined along an existing axis (flattened first for axis None), in their common dtype; named sizes add up.
 
     Raises ValueError where the other axes differ, or for 0-d arrays.
@@ -133,14 +142,18 @@ def join(xs: Sequence[Any], axis: int) -> Any:
 
 
 @implements(np.stack)
-def stack(arrays: Any, axis: Any = 0, out: None = None, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+def stack(
+    arrays: Any, axis: Any = 0, out: None = None, *, dtype: Any = None, casting: str = "same_kind"
+) -> Any:
     """Arrays of one shape joined along a new axis. Raises ValueError where the shapes differ."""
     no_out(out, "stack")
     xs = _promoted_all(sequence(arrays, "stack"), dtype)
     shape = shape_of(xs[0])
     for x in xs:
         if len(shape_of(x)) != len(shape) or not all(map(same_dim, shape_of(x), shape)):
-            raise ShapeError(f"stack: all input arrays must have the same shape, got {', '.join(str(list(shape_of(x))) for x in xs)}")
+            raise ShapeError(
+                f"stack: all input arrays must have the same shape, got {', '.join(str(list(shape_of(x))) for x in xs)}"
+            )
     axis = normalize_axis(axis, len(shape) + 1)
     return join([bind(reshape_p, x, shape=(*shape[:axis], 1, *shape[axis:])) for x in xs], axis)
 
@@ -235,37 +248,33 @@ def unstack(x: Any, /, *, axis: Any = 0) -> Any:
     shape = shape_of(x)
     if not shape:
         raise ValueError("Input array must be at least 1-d.")
-    axis = normalize_axis(axis, len(shape))
-    count = shape[axis]
-    rest = (*shape[:axis], *shape[axis + 1 :])
-    return tuple([view(bind(reshape_p, slice_axis(x, axis, i, i + 1), shape=rest), x) for i in range(count.__index__())])
-
-
-def _split_at(x: Any, bounds: Sequence[DimLike], axis: int) -> list[Any]:
-    """Pieces between consecutive bounds."""
-    return [view(slice_axis(x, axis, a, b), x) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    place = normalize_axis(axis, len(shape))
+    rest = (*shape[:place], *shape[place + 1 :])
+    return tuple(
+        [
+            view(bind(reshape_p, slice_axis(x, place, i, i + 1), shape=rest), x)
+            for i in range(shape[place].__index__())
+        ]
+    )
 
 
 @implements(np.array_split)
 def array_split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> list[Any]:
     """Pieces along an axis: at the given indices, or a number of them that differ by at most one in size, the larger first."""
     x = array_operand(ary, "array_split")
-    axis = normalize_axis(axis, len(shape_of(x)))
-    size = shape_of(x)[axis]
+    place = normalize_axis(axis, len(shape_of(x)))
+    size = shape_of(x)[place]
     if hasattr(indices_or_sections, "__len__"):
         cuts = [dim_argument(i) for i in indices_or_sections]
         # Each cut is one of NumPy's slice bounds: negative ones count from the end, and pieces may be empty.
-        return [view(slice_axis(x, axis, a, b), x) for a, b in zip([0, *cuts], [*cuts, None], strict=True)]
+        return [view(slice_axis(x, place, a, b), x) for a, b in zip([0, *cuts], [*cuts, None], strict=True)]
     sections = indices_or_sections.__index__()
     if sections <= 0:
         raise ValueError("number sections must be larger than 0.")
     whole, extra = size // sections, size % sections
-    if isinstance(extra, Dim):
-        # The first `extra` pieces have one element more: piece i begins at i * whole + min(i, extra).
-        starts = [size if i == sections else i * whole + min_dim(i, extra) for i in range(sections + 1)]
-    else:
-        starts = [i * whole + min(i, extra) for i in range(sections + 1)]
-    return _split_at(x, starts, axis)
+    # The first `extra` pieces have one element more.
+    cuts = [size if i == sections else i * whole + min_dim(i, extra) for i in range(sections + 1)]
+    return [view(slice_axis(x, place, a, b), x) for a, b in itertools.pairwise(cuts)]
 
 
 @implements(np.split)
@@ -275,7 +284,9 @@ def split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> list[Any]:
         shape = shape_of(operand(ary, "split"))
         sections = indices_or_sections.__index__()
         if sections <= 0 or exact_div(shape[normalize_axis(axis, len(shape))], sections) is None:
-            raise ShapeError(f"array split does not result in an equal division (shape {list(shape)}, axis {axis}, {sections} sections)")
+            raise ShapeError(
+                f"array split does not result in an equal division (shape {list(shape)}, axis {axis}, {sections} sections)"
+            )
     return array_split(ary, indices_or_sections, axis)
 
 
@@ -321,7 +332,9 @@ def tile(A: Any, reps: Any) -> Any:
     if all(type(c) is int and c == 1 for c in counts):
         return copied(x) if len(shape) == len(shape_of(x)) else bind(reshape_p, x, shape=shape)
     spaced = bind(reshape_p, x, shape=tuple(d for n in shape for d in (1, n)))
-    wide = bind(broadcast_to_p, spaced, shape=tuple(d for c, n in zip(counts, shape, strict=True) for d in (c, n)))
+    wide = bind(
+        broadcast_to_p, spaced, shape=tuple(d for c, n in zip(counts, shape, strict=True) for d in (c, n))
+    )
     return bind(reshape_p, wide, shape=tuple(c * n for c, n in zip(counts, shape, strict=True)))
 
 
@@ -334,17 +347,21 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     x = array_operand(a, "repeat")
     if axis is None:
         x, axis = bind(reshape_p, x, shape=(size_of(x),)), 0
-    axis = normalize_axis(axis, len(shape_of(x)))
+    place = normalize_axis(axis, len(shape_of(x)))
     shape = shape_of(x)
     counts: Shape = shape_argument(repeats)
     if any(type(c) is int and c < 0 for c in counts):
         raise ValueError("repeats may not contain negative values.")
     if len(counts) == 1:
-        return _repeat_each(x, counts[0], axis)
-    if not same_dim(shape[axis], len(counts)):
-        raise ShapeError(f"repeat: {len(counts)} counts for axis {axis} of an array of shape {list(shape)}")
-    pieces = [_repeat_each(slice_axis(x, axis, i, i + 1), c, axis) for i, c in enumerate(counts) if type(c) is not int or c > 0]
-    return join(pieces, axis) if pieces else slice_axis(x, axis, 0, 0)
+        return _repeat_each(x, counts[0], place)
+    if not same_dim(shape[place], len(counts)):
+        raise ShapeError(f"repeat: {len(counts)} counts for axis {place} of an array of shape {list(shape)}")
+    pieces = [
+        _repeat_each(slice_axis(x, place, i, i + 1), c, place)
+        for i, c in enumerate(counts)
+        if type(c) is not int or c > 0
+    ]
+    return join(pieces, place) if pieces else slice_axis(x, place, 0, 0)
 
 
 def _repeat_each(x: Any, count: DimLike, axis: int) -> Any:

@@ -97,8 +97,9 @@ def _simplify(ctx: Any, x: Any, y: Any) -> Any:
 
 def _untransposed(ctx: Any, x: Any) -> Any:
     producer = ctx.producer(x)
-    turned = producer is not None and producer.primitive is transpose_p and producer.params["permutation"] == (1, 0)
-    return producer.inputs[0] if turned else None
+    if producer is None or producer.primitive is not transpose_p or producer.params["permutation"] != (1, 0):
+        return None
+    return producer.inputs[0]
 
 
 matmul_p = Primitive(

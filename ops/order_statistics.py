@@ -13,13 +13,14 @@ from ..stage.trace import bind
 from .along_axis import take_along_axis_p
 from .arguments import array_of, array_operand, no_out
 from .arithmetic import add, divide_p, multiply, subtract, where_p
-from .comparison import not_equal_p
+from .comparison import equal_p, not_equal_p
+from .extremum import maximum
 from .operands import cast, dtype_of, normalize_axes, shape_of
 from .reductions import keep, reduce_or_p
 from .registry import implements
 from .rounding import ceil, floor, rint
 from .sorting import sort
-from .structure import broadcast, move_axis, reduced_shape, reshape_p, transpose_p
+from .structure import broadcast, move_axis, reduce_sum_p, reduced_shape, reshape_p, transpose_p
 
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
 
@@ -52,7 +53,9 @@ def _as_float(a: Any, what: str) -> Any:
 
 
 @implements(np.median)
-def median(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: Any = False) -> Any:
+def median(
+    a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: Any = False
+) -> Any:
     """The middle element over axes, or the mean of the two middle ones; NaN if there is one."""
     no_out(out, "median")
     x = _as_float(a, "median")
@@ -81,7 +84,9 @@ def quantile(
     """
     no_out(out, "quantile")
     if method not in _METHODS or weights is not None:
-        raise UnsupportedError(f"quantile: method={method!r} or weights are not supported on traced arrays; methods: {', '.join(_METHODS)}")
+        raise UnsupportedError(
+            f"quantile: method={method!r} or weights are not supported on traced arrays; methods: {', '.join(_METHODS)}"
+        )
     x = _as_float(a, "quantile")
     axes = normalize_axes(axis, len(shape_of(x)))
     fractions = array_of(q, FLOAT64, "quantile: q")
@@ -132,3 +137,64 @@ def percentile(
     if isinstance(fractions, np.ndarray) and not np.all((fractions >= 0) & (fractions <= 1)):
         raise ValueError("Percentiles must be in the range [0, 100]")
     return quantile(a, fractions, axis, out, overwrite_input, method, keepdims, weights=weights)
+
+
+def _counted(x: Any, axes: tuple[int, ...]) -> tuple[Any, Any]:
+    """The reduced axes sorted along a last one, NaN at its end, and how many are not NaN, as float64 [..., 1]."""
+    ordered = _sorted_last(x, axes)
+    last = len(shape_of(ordered)) - 1
+    valid = cast(bind(equal_p, ordered, ordered), FLOAT64)
+    return ordered, bind(reduce_sum_p, valid, axes=(last,), keepdims=True)
+
+
+@implements(np.nanquantile)
+def nanquantile(
+    a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear", keepdims: Any = False,
+    *, weights: Any = None,
+) -> Any:  # fmt: skip
+    """`quantile` of the elements that are not NaN, by the method "linear"; NaN where there are none."""
+    no_out(out, "nanquantile")
+    if method != "linear" or weights is not None:
+        raise UnsupportedError(
+            f"nanquantile: method={method!r} or weights are not supported on traced arrays; the method is linear"
+        )
+    x = _as_float(a, "nanquantile")
+    axes = normalize_axes(axis, len(shape_of(x)))
+    fractions = array_of(q, FLOAT64, "nanquantile: q")
+    if isinstance(fractions, np.ndarray) and not np.all((fractions >= 0) & (fractions <= 1)):
+        raise ValueError("Quantiles must be in the range [0, 1]")
+    ordered, count = _counted(x, axes)
+    *rest, _ = shape_of(ordered)
+    q_shape = shape_of(fractions)
+    flat = bind(reshape_p, fractions, shape=(*(1,) * len(rest), product(q_shape)))
+    # Where all are NaN the first element is, so NaN is what is taken.
+    place = maximum(multiply(flat, subtract(count, np.asarray(1.0))), np.asarray(0.0))
+    below = floor(place)
+    axis_last = len(rest)
+    lower, upper = (
+        bind(take_along_axis_p, ordered, cast(p, INT64), axis=axis_last) for p in (below, ceil(place))
+    )
+    value = add(lower, multiply(subtract(upper, lower), cast(subtract(place, below), dtype_of(x)[0])))
+    return bind(
+        reshape_p,
+        move_axis(value, axis_last, 0),
+        shape=(*q_shape, *reduced_shape(shape_of(x), axes, bool(keepdims))),
+    )
+
+
+@implements(np.nanpercentile)
+def nanpercentile(
+    a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear", keepdims: Any = False,
+    *, weights: Any = None,
+) -> Any:  # fmt: skip
+    """`nanquantile` with q in [0, 100]."""
+    fractions = bind(divide_p, array_of(q, FLOAT64, "nanpercentile: q"), np.asarray(100.0))
+    return nanquantile(a, fractions, axis, out, overwrite_input, method, keepdims, weights=weights)
+
+
+@implements(np.nanmedian)
+def nanmedian(
+    a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: Any = False
+) -> Any:
+    """The median of the elements that are not NaN; NaN where there are none."""
+    return nanquantile(a, 0.5, axis, out, keepdims=keepdims)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..stage.dtypes import BOOL, FLOAT64, is_integer, kind_rank
+from ..stage.dtypes import BOOL, FLOAT64, INT64, is_integer, kind_rank
 from ..stage.primitive import Array, Case, Sample
 from ..stage.program import Const
 from ..stage.spec import ArraySpec
@@ -134,15 +134,33 @@ def _power_onnx(b: Any, x: str, y: str) -> str:
     return _power_by_loop(b, x, y)
 
 
+def _guard_of_exponents(b: Any, y: str) -> str:
+    """An int64 tensor (1,) of 0, whose computation fails where an exponent is negative: a Reshape of one element to no element."""
+    negative = b.cast(b.op("Less", y, b.const(0, b.dtype(y))), INT64)
+    count = b.op(
+        "ReduceSum", b.op("Reshape", negative, b.const([-1], INT64)), b.const([0], INT64), keepdims=1
+    )
+    fine = b.cast(b.op("Equal", count, b.const([0], INT64)), INT64)
+    label, in_specs, out_specs = b.label, b.in_specs, b.out_specs
+    # The error shows the node's name
+    b.begin(f"{label}: {_NEGATIVE_EXPONENT[:-1].lower()}", in_specs, out_specs)
+    guard: str = b.op("Reshape", b.const([0], INT64), fine, allowzero=1)
+    b.begin(label, in_specs, out_specs)
+    return guard
+
+
 def _power_by_loop(b: Any, x: str, y: str) -> str:
     """Integers by squaring and multiplying while an exponent has bits left: ONNX Runtime's Pow goes through float64 and does not wrap.
 
-    A negative exponent, which NumPy refuses, counts as 0.
+    The model fails for a negative exponent, as NumPy does.
     """
     shape = b.out_specs[0].shape
     dtype = b.dtype(x)
-    zero, one, two = (b.const(v, dtype) for v in (0, 1, 2))
-    exponent = b.op("Max", b.op("Expand", y, b.shape(shape)), zero)
+    one, two = b.const(1, dtype), b.const(2, dtype)
+    sizes = b.shape(shape)
+    exponent = b.op(
+        "Expand", y, b.op("Add", sizes, _guard_of_exponents(b, y)) if dtype.kind == "i" else sizes
+    )
     base = b.op("Expand", x, b.shape(shape))
     start = b.op("Expand", one, b.shape(shape))
     spec = b.out_specs[0].update(weak=False)

@@ -1,4 +1,4 @@
-"""Reductions: sum, prod, max, min, any, all, argmax, argmin and what is made of them at once."""
+"""Reductions: sum, prod, max, min, any, all and what is made of them at once."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ..stage.dims import Dim, product
 from ..stage.dtypes import BOOL, FLOAT32, INT64, DType, as_dtype, is_float, kind_rank
 from ..stage.errors import ShapeError
 from ..stage.primitive import Array, Case, Primitive, Sample
-from ..stage.spec import ArraySpec, make_spec
+from ..stage.spec import ArraySpec
 from ..stage.trace import bind
-from .arguments import array_of, array_operand, no_out, size_of
+from .arguments import array_of, array_operand, no_out
 from .arithmetic import add, divide_p, multiply, multiply_p, subtract, where_p
 from .comparison import equal_p, logical_or_p, not_equal_p
 from .families import NUMBERS, reduction, reduction_cases
 from .joining import concatenate_p
-from .operands import cast, dtype_of, normalize_axes, normalize_axis, shape_of
+from .operands import cast, dtype_of, normalize_axes, shape_of
 from .registry import implements, implements_ufunc_method
 from .slicing import pad, slice_axis
-from .structure import broadcast, move_axis, reduce_sum_p, reduced_shape, reshape_p, transpose_p
+from .structure import broadcast, reduce_sum_p, reduced_shape, reshape_p, transpose_p
 
 UINT64: DType = np.dtype(np.uint64)
 UINT8: DType = np.dtype(np.uint8)
@@ -36,7 +36,9 @@ def _require_elements(name: str) -> Callable[[ArraySpec, tuple[int, ...]], None]
         rest = [d for i, d in enumerate(x.shape) if i not in axes]
         empty = builtins.any(type(x.shape[a]) is int and x.shape[a] == 0 for a in axes)
         if empty and not builtins.any(type(d) is int and d == 0 for d in rest):
-            raise ShapeError(f"zero-size array to reduction operation {name} which has no identity (shape {list(x.shape)}, axis {axes})")
+            raise ShapeError(
+                f"zero-size array to reduction operation {name} which has no identity (shape {list(x.shape)}, axis {axes})"
+            )
 
     return check
 
@@ -49,7 +51,9 @@ def keep(x: Any, shape: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
 def _extreme_jvp(output: Any, primals: Any, tangents: Any, *, axes: tuple[int, ...], keepdims: bool) -> Any:
     # Elements that tie share the tangent equally. Where the result is NaN, the NaNs are what ties.
     x = primals[0]
-    chosen = bind(logical_or_p, bind(equal_p, x, keep(output, x.shape, axes, keepdims)), bind(not_equal_p, x, x))
+    chosen = bind(
+        logical_or_p, bind(equal_p, x, keep(output, x.shape, axes, keepdims)), bind(not_equal_p, x, x)
+    )
     count = bind(reduce_sum_p, cast(chosen, x.dtype), axes=axes, keepdims=keepdims)
     picked = bind(where_p, chosen, tangents[0], np.zeros((), x.dtype))
     return bind(divide_p, bind(reduce_sum_p, picked, axes=axes, keepdims=keepdims), count)
@@ -80,7 +84,9 @@ def _extreme_onnx(op_type: str) -> Callable[..., str]:
             x = b.cast(x, FLOAT32)
         # ONNX Runtime's ReduceMax and ReduceMin pass NaN over.
         found = b.op(op_type, x, where, keepdims=int(keepdims))
-        has_nan = b.cast(b.op("ReduceMax", b.cast(b.op("IsNaN", x), UINT8), where, keepdims=int(keepdims)), BOOL)
+        has_nan = b.cast(
+            b.op("ReduceMax", b.cast(b.op("IsNaN", x), UINT8), where, keepdims=int(keepdims)), BOOL
+        )
         return b.cast(b.op("Where", has_nan, b.const(np.nan, b.dtype(x)), found), dtype)
 
     return rule
@@ -97,7 +103,11 @@ def _extreme(name: str, numpy: Callable[..., Any], op_type: str, label: str) -> 
             *reduction_cases(),
             *reduction_cases("int", (-9, 9)),
             Case((Sample((3,), "bool"),), {"axes": (0,), "keepdims": False}),
-            Case((Sample((2, 3), "float", values=[[1, np.nan, 3], [2, 2, -1]]),), {"axes": (1,), "keepdims": False}, smooth=False),
+            Case(
+                (Sample((2, 3), "float", values=[[1, np.nan, 3], [2, 2, -1]]),),
+                {"axes": (1,), "keepdims": False},
+                smooth=False,
+            ),
             Case((Sample((0, 3)),), {"axes": (1,), "keepdims": False}),
             Case((Sample(()),), {"axes": (), "keepdims": False}),
         ],
@@ -113,7 +123,9 @@ def _boolean(name: str, numpy: Callable[..., Any], op_type: str) -> Primitive:
         if not axes:
             return b.op("Identity", x)
         # Of no bytes the greatest is 0 and the least 255, which is what `any` and `all` of nothing are.
-        return b.cast(b.op(op_type, b.cast(x, UINT8), b.const(list(axes), INT64), keepdims=int(keepdims)), BOOL)
+        return b.cast(
+            b.op(op_type, b.cast(x, UINT8), b.const(list(axes), INT64), keepdims=int(keepdims)), BOOL
+        )
 
     return reduction(
         name,
@@ -162,7 +174,11 @@ def _prod_halving(x: Any, *, axes: tuple[int, ...], keepdims: bool) -> Any:
 
 
 def _prod_onnx(b: Any, x: str, *, axes: tuple[int, ...], keepdims: bool) -> str:
-    return b.op("ReduceProd", x, b.const(list(axes), INT64), keepdims=int(keepdims)) if axes else b.op("Identity", x)
+    return (
+        b.op("ReduceProd", x, b.const(list(axes), INT64), keepdims=int(keepdims))
+        if axes
+        else b.op("Identity", x)
+    )
 
 
 reduce_prod_p = reduction(
@@ -174,62 +190,14 @@ reduce_prod_p = reduction(
     cases=[
         *reduction_cases(),
         *reduction_cases("int", (-3, 3)),
-        Case((Sample((2, 5), "float", values=[[2, 0, 3, 1, 0], [2, 0, 3, 1, 4]]),), {"axes": (1,), "keepdims": False}),
+        Case(
+            (Sample((2, 5), "float", values=[[2, 0, 3, 1, 0], [2, 0, 3, 1, 4]]),),
+            {"axes": (1,), "keepdims": False},
+        ),
         Case((Sample((2, 0)),), {"axes": (1,), "keepdims": False}),
         Case((Sample((3, 0)),), {"axes": (0,), "keepdims": True}),
     ],
 )
-
-# ------------------------------------------------------------------------------------------------------------ argmax and argmin
-
-
-def _arg_abstract(x: ArraySpec, *, axis: int, keepdims: bool) -> ArraySpec:
-    return make_spec(reduced_shape(x.shape, (axis,), keepdims), INT64)
-
-
-def _arg(name: str, numpy: Callable[..., Any], op_type: str, reduce_type: str) -> Primitive:
-    def onnx(b: Any, x: str, *, axis: int, keepdims: bool) -> str:
-        dtype = b.dtype(x)
-        if is_float(dtype):
-            # The first NaN, else the first of the elements that equal the extreme one; ONNX Runtime's ArgMax passes NaN over.
-            if dtype.itemsize == 2:
-                x = b.cast(x, FLOAT32)
-            best = b.op(reduce_type, x, b.const([axis], INT64), keepdims=1)
-            nan = b.cast(b.op("IsNaN", x), UINT8)
-            chosen = b.op("Add", b.cast(nan, np.dtype(np.int32)), b.cast(b.op("Equal", x, best), np.dtype(np.int32)))
-            chosen = b.op("Add", chosen, b.cast(nan, np.dtype(np.int32)))
-            return b.op("ArgMax", chosen, axis=axis, keepdims=int(keepdims))
-        if dtype == UINT64:
-            x = signed_order(b, x)
-        return b.op(op_type, b.cast(x, UINT8) if dtype == BOOL else x, axis=axis, keepdims=int(keepdims))
-
-    def evaluate(x: Array, *, axis: int, keepdims: bool) -> Array:
-        return np.asarray(numpy(x, axis=axis, keepdims=keepdims), dtype=np.int64)
-
-    def batch(ctx: Any, args: Any, batch_axes: Any, /, *, axis: int, keepdims: bool) -> Any:
-        return bind(primitive, move_axis(args[0], batch_axes[0], 0), axis=axis + 1, keepdims=keepdims), 0
-
-    primitive = Primitive(
-        name,
-        abstract=_arg_abstract,
-        numpy=evaluate,
-        nondifferentiable="an index is an integer",
-        batch=batch,
-        onnx=onnx,
-        shadow="decision",
-        cases=[
-            Case((Sample((2, 3)),), {"axis": 1, "keepdims": False}, named=(("B", 3),)),
-            Case((Sample((4, 3), "int", (-2, 2)),), {"axis": 0, "keepdims": True}),
-            Case((Sample((5,), "bool"),), {"axis": 0, "keepdims": False}),
-            Case((Sample((2, 3), "float", values=[[1, np.nan, 3], [2, -1, 2]]),), {"axis": 1, "keepdims": False}),
-            Case((Sample((0, 3)),), {"axis": 1, "keepdims": False}),
-        ],
-    )
-    return primitive
-
-
-argmax_p = _arg("argmax", np.argmax, "ArgMax", "ReduceMax")
-argmin_p = _arg("argmin", np.argmin, "ArgMin", "ReduceMin")
 
 # ---------------------------------------------------------------------------------------------------------- the public functions
 
@@ -250,7 +218,16 @@ def masked(x: Any, where: Any, identity: Any) -> Any:
 
 
 def _sum_or_prod(
-    what: str, primitive: Primitive, identity: int, combine: Callable[..., Any], a: Any, axis: Any, dtype: Any, keepdims: Any, initial: Any, where: Any
+    what: str,
+    primitive: Primitive,
+    identity: int,
+    combine: Callable[..., Any],
+    a: Any,
+    axis: Any,
+    dtype: Any,
+    keepdims: Any,
+    initial: Any,
+    where: Any,
 ) -> Any:
     x = array_operand(a, what)
     x = cast(x, accumulator(dtype_of(x)[0]) if dtype is None else as_dtype(dtype))
@@ -258,7 +235,12 @@ def _sum_or_prod(
     if result_dtype == BOOL:
         # dtype=bool: any for sum, all for prod
         truth = reduce_or_p if identity == 0 else reduce_and_p
-        return bind(truth, masked(x, where, identity), axes=normalize_axes(axis, len(shape_of(x))), keepdims=bool(keepdims))
+        return bind(
+            truth,
+            masked(x, where, identity),
+            axes=normalize_axes(axis, len(shape_of(x))),
+            keepdims=bool(keepdims),
+        )
     x = masked(x, where, identity)
     result = bind(primitive, x, axes=normalize_axes(axis, len(shape_of(x))), keepdims=bool(keepdims))
     return result if initial is None else combine(result, array_of(initial, result_dtype, "initial"))
@@ -266,7 +248,13 @@ def _sum_or_prod(
 
 @implements(np.sum, method="sum")
 def sum(
-    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: Any = False, initial: Any = None, where: Any = True
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    keepdims: Any = False,
+    initial: Any = None,
+    where: Any = True,
 ) -> Any:
     """The sum over axes (all by default); integers and booleans are summed in 64 bits, as NumPy does.
 
@@ -278,7 +266,13 @@ def sum(
 
 @implements(np.prod, method="prod")
 def prod(
-    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: Any = False, initial: Any = None, where: Any = True
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    keepdims: Any = False,
+    initial: Any = None,
+    where: Any = True,
 ) -> Any:
     """The product over axes; 1 of no elements. Its gradient is right where elements are 0."""
     no_out(out, "prod")
@@ -293,16 +287,27 @@ def _highest(dtype: DType) -> Any:
     return True if dtype == BOOL else np.iinfo(dtype).max if dtype.kind in "iu" else np.inf
 
 
-def _max_or_min(what: str, primitive: Primitive, identity: Callable[[DType], Any], a: Any, axis: Any, keepdims: Any, initial: Any, where: Any) -> Any:
+def _max_or_min(
+    what: str,
+    primitive: Primitive,
+    identity: Callable[[DType], Any],
+    a: Any,
+    axis: Any,
+    keepdims: Any,
+    initial: Any,
+    where: Any,
+) -> Any:
     x = array_operand(a, what)
     dtype = dtype_of(x)[0]
     if where is not True and initial is None:
-        raise ValueError(f"reduction operation '{what}imum' does not have an identity, so to use a where mask one has to specify 'initial'")
+        raise ValueError(
+            f"reduction operation '{what}imum' does not have an identity, so to use a where mask one has to specify 'initial'"
+        )
     x = masked(x, where, identity(dtype))
     axes = normalize_axes(axis, len(shape_of(x)))
     if initial is None:
         return bind(primitive, x, axes=axes, keepdims=bool(keepdims))
-    result = None if _is_empty(x, axes) else bind(primitive, x, axes=axes, keepdims=bool(keepdims))
+    result = None if is_empty(x, axes) else bind(primitive, x, axes=axes, keepdims=bool(keepdims))
     first = array_of(initial, dtype, "initial")
     if result is None:
         return broadcast(first, reduced_shape(shape_of(x), axes, bool(keepdims)))
@@ -314,12 +319,15 @@ def paired(x: Any, y: Any) -> Any:
     return bind(concatenate_p, *(bind(reshape_p, r, shape=(1, *shape_of(r))) for r in (x, y)), axis=0)
 
 
-def _is_empty(x: Any, axes: tuple[int, ...]) -> bool:
+def is_empty(x: Any, axes: tuple[int, ...]) -> bool:
+    """Whether one of these axes is known to have no elements."""
     return builtins.any(type(shape_of(x)[a]) is int and shape_of(x)[a] == 0 for a in axes)
 
 
 @implements(np.max, np.amax, method="max")
-def max(a: Any, axis: Any = None, out: None = None, keepdims: Any = False, initial: Any = None, where: Any = True) -> Any:
+def max(
+    a: Any, axis: Any = None, out: None = None, keepdims: Any = False, initial: Any = None, where: Any = True
+) -> Any:
     """The largest element over axes; NaN if there is one. Ties share the gradient equally.
 
     Raises ValueError where there are no elements and no `initial`.
@@ -329,13 +337,17 @@ def max(a: Any, axis: Any = None, out: None = None, keepdims: Any = False, initi
 
 
 @implements(np.min, np.amin, method="min")
-def min(a: Any, axis: Any = None, out: None = None, keepdims: Any = False, initial: Any = None, where: Any = True) -> Any:
+def min(
+    a: Any, axis: Any = None, out: None = None, keepdims: Any = False, initial: Any = None, where: Any = True
+) -> Any:
     """The smallest element over axes; see `max`."""
     no_out(out, "min")
     return _max_or_min("min", reduce_min_p, _highest, a, axis, keepdims, initial, where)
 
 
-def _truth(what: str, primitive: Primitive, identity: bool, a: Any, axis: Any, keepdims: Any, where: Any) -> Any:
+def _truth(
+    what: str, primitive: Primitive, identity: bool, a: Any, axis: Any, keepdims: Any, where: Any
+) -> Any:
     x = masked(array_of(a, BOOL, what), where, identity)
     return bind(primitive, x, axes=normalize_axes(axis, len(shape_of(x))), keepdims=bool(keepdims))
 
@@ -354,35 +366,6 @@ def all(a: Any, axis: Any = None, out: None = None, keepdims: Any = False, *, wh
     return _truth("all", reduce_and_p, True, a, axis, keepdims, where)
 
 
-def _position(what: str, primitive: Primitive, a: Any, axis: Any, keepdims: Any) -> Any:
-    x = array_operand(a, what)
-    shape = shape_of(x)
-    if axis is None:
-        x = bind(reshape_p, x, shape=(size_of(x),))
-    index = 0 if axis is None else normalize_axis(axis, len(shape))
-    if _is_empty(x, (index,)) and not builtins.any(type(d) is int and d == 0 for i, d in enumerate(shape_of(x)) if i != index):
-        raise ShapeError(f"attempt to get {what} of an empty sequence")
-    result = bind(primitive, x, axis=index, keepdims=bool(keepdims))
-    return bind(reshape_p, result, shape=(1,) * len(shape)) if axis is None and keepdims else result
-
-
-@implements(np.argmax, method="argmax")
-def argmax(a: Any, axis: Any = None, out: None = None, *, keepdims: Any = False) -> Any:
-    """The index (int64) of the first largest element, or of the first NaN; of the flattened array by default.
-
-    Raises ValueError where there are no elements.
-    """
-    no_out(out, "argmax")
-    return _position("argmax", argmax_p, a, axis, keepdims)
-
-
-@implements(np.argmin, method="argmin")
-def argmin(a: Any, axis: Any = None, out: None = None, *, keepdims: Any = False) -> Any:
-    """The index (int64) of the first smallest element, or of the first NaN; see `argmax`."""
-    no_out(out, "argmin")
-    return _position("argmin", argmin_p, a, axis, keepdims)
-
-
 @implements(np.count_nonzero)
 def count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
     """How many elements over axes are not 0, as int64."""
@@ -396,9 +379,17 @@ def ptp(a: Any, axis: Any = None, out: None = None, keepdims: Any = False) -> An
     return subtract(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
 
 
-def _register_reduce(ufunc: Any, function: Callable[..., Any], takes_dtype: bool = False, boolean: bool = False) -> None:
+def _register_reduce(
+    ufunc: Any, function: Callable[..., Any], takes_dtype: bool = False, boolean: bool = False
+) -> None:
     def reduce(
-        array: Any, axis: Any = 0, dtype: Any = None, out: None = None, keepdims: Any = False, initial: Any = None, where: Any = True
+        array: Any,
+        axis: Any = 0,
+        dtype: Any = None,
+        out: None = None,
+        keepdims: Any = False,
+        initial: Any = None,
+        where: Any = True,
     ) -> Any:
         no_out(out, f"np.{ufunc.__name__}.reduce")
         options: dict[str, Any] = {"keepdims": keepdims, "where": where}

@@ -19,7 +19,12 @@ SPECIAL: dict[str, Callable[..., Any]] = {}
 UFUNC_METHODS: dict[tuple[Any, str], Callable[..., Any]] = {}
 
 
-def implements(*numpy_callables: Any, operator: str | None = None, method: str | None = None, attribute: str | None = None) -> Callable[[F], F]:
+def implements(
+    *numpy_callables: Any,
+    operator: str | None = None,
+    method: str | None = None,
+    attribute: str | None = None,
+) -> Callable[[F], F]:
     """Register a function for NumPy callables (ufuncs included), an operator (`"add"`), a method (`"sum"`) or an attribute (`"T"`)."""
 
     def register(function: F) -> F:

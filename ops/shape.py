@@ -11,7 +11,7 @@ from ..stage.dims import Dim, max_dim, same_dim
 from ..stage.errors import ShapeError
 from ..stage.spec import Shape
 from ..stage.trace import bind
-from .arguments import array_operand, require_c_order, shape_argument, size_of
+from .arguments import array_operand, listed, require_c_order, shape_argument, size_of
 from .joining import at_least, join
 from .operands import broadcast_shapes, normalize_axes, normalize_axis, operand, shape_of
 from .registry import implements
@@ -70,7 +70,7 @@ def flatten(x: Any, order: Any = "C") -> Any:
 def expand_dims(a: Any, axis: Any) -> Any:
     """Axes of size 1 put in at the positions that `axis` says, an int or a tuple, in the result."""
     x = array_operand(a, "expand_dims")
-    axes = axis if isinstance(axis, tuple | list) else (axis,)
+    axes = listed(axis)
     ndim = len(shape_of(x)) + len(axes)
     places = normalize_axes(tuple(axes), ndim)
     old = iter(shape_of(x))
@@ -88,12 +88,16 @@ def squeeze(a: Any, axis: Any = None) -> Any:
         axes = normalize_axes(axis, len(shape))
         for i in axes:
             if not same_dim(shape[i], 1):
-                raise ShapeError(f"cannot select an axis to squeeze out which has size not equal to one (axis {i} of {list(shape)})")
+                raise ShapeError(
+                    f"cannot select an axis to squeeze out which has size not equal to one (axis {i} of {list(shape)})"
+                )
     return _reshaped(x, tuple(d for i, d in enumerate(shape) if i not in axes))
 
 
 def _at_least(ndim: int, arrays: Sequence[Any]) -> Any:
-    results = tuple([view(at_least(x, ndim), x) for x in (array_operand(a, f"atleast_{ndim}d") for a in arrays)])
+    results = tuple(
+        [view(at_least(x, ndim), x) for x in (array_operand(a, f"atleast_{ndim}d") for a in arrays)]
+    )
     return results[0] if len(results) == 1 else results
 
 
@@ -175,8 +179,8 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Any:
     """Axes moved to other positions; the others keep their order."""
     x = array_operand(a, "moveaxis")
     ndim = len(shape_of(x))
-    sources = [normalize_axis(i, ndim, "source") for i in (source if isinstance(source, tuple | list) else (source,))]
-    targets = [normalize_axis(i, ndim, "destination") for i in (destination if isinstance(destination, tuple | list) else (destination,))]
+    sources = [normalize_axis(i, ndim, "source") for i in listed(source)]
+    targets = [normalize_axis(i, ndim, "destination") for i in listed(destination)]
     if len(sources) != len(targets):
         raise ValueError("`source` and `destination` arguments must have the same number of elements")
     if len(set(sources)) != len(sources) or len(set(targets)) != len(targets):
@@ -227,7 +231,10 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     place = list(range(len(xs)))
     if indexing == "xy" and len(xs) > 1:
         place[0], place[1] = 1, 0
-    rows = [bind(reshape_p, x, shape=tuple(size_of(x) if i == p else 1 for i in range(len(xs)))) for x, p in zip(xs, place, strict=True)]
+    rows = [
+        bind(reshape_p, x, shape=tuple(size_of(x) if i == p else 1 for i in range(len(xs))))
+        for x, p in zip(xs, place, strict=True)
+    ]
     if sparse:
         return tuple(rows)
     shape = broadcast_shapes(*(shape_of(r) for r in rows)) if rows else ()
@@ -301,9 +308,10 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     x = array_operand(a, "roll")
     shape = shape_of(x)
     if axis is None:
-        return bind(reshape_p, _rolled(bind(reshape_p, x, shape=(size_of(x),)), _shift(shift), 0), shape=shape)
-    axes = list(axis) if isinstance(axis, tuple | list) else [axis]
-    shifts = list(shift) if isinstance(shift, tuple | list) else [shift]
+        return bind(
+            reshape_p, _rolled(bind(reshape_p, x, shape=(size_of(x),)), _shift(shift), 0), shape=shape
+        )
+    axes, shifts = listed(axis), listed(shift)
     count = max(len(axes), len(shifts))
     if len(axes) not in (1, count) or len(shifts) not in (1, count):
         raise ValueError("'shift' and 'axis' should be scalars or 1D sequences")

@@ -17,7 +17,7 @@ from ..stage.primitive import Array, Case, Primitive, Sample
 from ..stage.spec import ArraySpec, DimLike, make_spec
 from ..stage.trace import bind
 from .along_axis import take_along_axis_p
-from .arguments import array_of, array_operand, dim_argument, size_of
+from .arguments import array_of, array_operand, dim_argument, listed, size_of
 from .arithmetic import add_p, subtract_p, where_p
 from .comparison import less_equal_p, less_p, logical_and, logical_not, logical_or, not_equal_p
 from .joining import unstack
@@ -46,8 +46,12 @@ def _order_numpy(x: Array, *, axis: int, count: int, descending: bool) -> Array:
     return np.take(order, np.arange(count), axis).astype(np.int64, copy=False)
 
 
-def _order_batch(ctx: Any, args: Any, batch_axes: Any, /, *, axis: int, count: DimLike, descending: bool) -> Any:
-    return bind(order_p, move_axis(args[0], batch_axes[0], 0), axis=axis + 1, count=count, descending=descending), 0
+def _order_batch(
+    ctx: Any, args: Any, batch_axes: Any, /, *, axis: int, count: DimLike, descending: bool
+) -> Any:
+    return bind(
+        order_p, move_axis(args[0], batch_axes[0], 0), axis=axis + 1, count=count, descending=descending
+    ), 0
 
 
 def _order_onnx(b: Any, x: str, *, axis: int, count: DimLike, descending: bool) -> str:
@@ -107,8 +111,14 @@ order_p = Primitive(
         Case((Sample((5, 2), "int", (-2, 2)),), {"axis": 0, "count": 5, "descending": False}),
         Case((Sample((5, 2), "int", (-2, 2)),), {"axis": 0, "count": 2, "descending": True}),
         Case((Sample((6,), "bool"),), {"axis": 0, "count": 6, "descending": True}),
-        Case((Sample((6,), "float", values=[3, np.nan, np.inf, np.nan, -np.inf, 1]),), {"axis": 0, "count": 6, "descending": False}),
-        Case((Sample((6,), "float", values=[np.inf, np.nan, 3, np.nan, -0.0, 0.0]),), {"axis": 0, "count": 3, "descending": True}),
+        Case(
+            (Sample((6,), "float", values=[3, np.nan, np.inf, np.nan, -np.inf, 1]),),
+            {"axis": 0, "count": 6, "descending": False},
+        ),
+        Case(
+            (Sample((6,), "float", values=[np.inf, np.nan, 3, np.nan, -0.0, 0.0]),),
+            {"axis": 0, "count": 3, "descending": True},
+        ),
         Case((Sample((0, 2)),), {"axis": 0, "count": 0, "descending": False}),
     ],
 )
@@ -129,7 +139,15 @@ def _check_sort(kind: Any, order: Any) -> None:
 
 
 @implements(np.argsort, method="argsort")
-def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None, descending: bool = False) -> Any:
+def argsort(
+    a: Any,
+    axis: Any = -1,
+    kind: Any = None,
+    order: Any = None,
+    *,
+    stable: Any = None,
+    descending: bool = False,
+) -> Any:
     """The indices (int64) that sort along an axis, of the flattened array for None. Stable, whatever `kind`; NaN comes last."""
     _check_sort(kind, order)
     x, axis = _axis_of(array_operand(a, "argsort"), axis)
@@ -137,7 +155,15 @@ def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stab
 
 
 @implements(np.sort)
-def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None, descending: bool = False) -> Any:
+def sort(
+    a: Any,
+    axis: Any = -1,
+    kind: Any = None,
+    order: Any = None,
+    *,
+    stable: Any = None,
+    descending: bool = False,
+) -> Any:
     """The elements in order along an axis, of the flattened array for None; NaN last (first if descending).
 
     The gradient follows the elements; ties keep their stable order.
@@ -164,8 +190,8 @@ def argpartition(a: Any, kth: Any, axis: Any = -1, kind: Any = "introselect", or
 
 def _check_kth(a: Any, kth: Any, axis: Any) -> None:
     x, place = _axis_of(array_operand(a, "partition"), axis)
-    size = shape_of(x)[place]
-    for k in kth if hasattr(kth, "__len__") else (kth,):
+    size: DimLike = shape_of(x)[place]
+    for k in listed(kth):
         if not isinstance(size, Dim) and not isinstance(k, Dim) and not -size <= k.__index__() < size:
             raise ValueError(f"kth(={k}) out of bounds ({size})")
 
@@ -178,18 +204,24 @@ def top_k(x: Any, k: Any, *, axis: Any = -1) -> tuple[Any, Any]:
     x = array_operand(x, "top_k")
     if not shape_of(x):
         raise ShapeError("top_k: a 0-d array has no axis to choose along")
-    axis = normalize_axis(axis, len(shape_of(x)))
-    k, size = dim_argument(k), shape_of(x)[axis]
-    if not isinstance(k, Dim) and (k < 0 or (not isinstance(size, Dim) and k > size)):
-        raise ShapeError(f"top_k: {k} of {size} elements along axis {axis} of an array of shape {list(shape_of(x))}")
-    indices = bind(order_p, x, axis=axis, count=k, descending=True)
-    return bind(take_along_axis_p, x, indices, axis=axis), indices
+    place = normalize_axis(axis, len(shape_of(x)))
+    count = dim_argument(k)
+    size = shape_of(x)[place]
+    if not isinstance(count, Dim) and (count < 0 or (not isinstance(size, Dim) and count > size)):
+        raise ShapeError(
+            f"top_k: {count} of {size} elements along axis {place} of an array of shape {list(shape_of(x))}"
+        )
+    indices = bind(order_p, x, axis=place, count=count, descending=True)
+    return bind(take_along_axis_p, x, indices, axis=place), indices
 
 
 @implements(np.lexsort)
 def lexsort(keys: Any, axis: Any = -1) -> Any:
     """The indices that sort by several keys, the last one first of all. `keys`: a sequence of arrays, or an array's first axis."""
-    xs = [array_operand(k, "lexsort") for k in (keys if isinstance(keys, tuple | list) else unstack(keys))]
+    xs = [
+        array_operand(k, "lexsort")
+        for k in (listed(keys) if isinstance(keys, tuple | list) else unstack(keys))
+    ]
     if not xs:
         raise TypeError("need sequence of keys with len > 0 in lexsort")
     axis = normalize_axis(axis, len(shape_of(xs[0])))
@@ -213,7 +245,11 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
         raise ValueError(f"search side must be 'left' or 'right' (got '{side}')")
     x, wanted = promoted(array_operand(a, "searchsorted"), array_operand(v, "searchsorted: v"), strong=True)
     if len(shape_of(x)) != 1:
-        raise ValueError("object too deep for desired array" if shape_of(x) else "object of too small depth for desired array")
+        raise ValueError(
+            "object too deep for desired array"
+            if shape_of(x)
+            else "object of too small depth for desired array"
+        )
     if sorter is not None:
         x = bind(take_along_axis_p, x, cast(array_operand(sorter, "sorter"), INT64), axis=0)
     size, shape = shape_of(x)[0], shape_of(wanted)
@@ -226,7 +262,9 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     for level in reversed(range(levels)):
         further = bind(add_p, place, np.asarray(1 << level, np.int64))
         inside = bind(less_equal_p, further, broadcast(count, shape_of(wanted)))
-        last = bind(where_p, inside, bind(subtract_p, further, np.asarray(1, np.int64)), np.asarray(0, np.int64))
+        last = bind(
+            where_p, inside, bind(subtract_p, further, np.asarray(1, np.int64)), np.asarray(0, np.int64)
+        )
         element = bind(take_along_axis_p, x, last, axis=0)
         before = _before(element, wanted) if side == "left" else logical_not(_before(wanted, element))
         place = bind(where_p, logical_and(inside, before), further, place)

@@ -20,7 +20,7 @@ from .comparison import equal, isnan, logical_and, logical_not
 from .exponential import exp, expit_p, log, log1p_formula
 from .families import FLOATS, binary_cases, elementwise, unary_cases
 from .formulas import Mathematics, evaluation, lowering, native, with_sign
-from .operands import promoted
+from .operands import operand, promoted
 from .registry import implements_special
 from .ufuncs import like
 
@@ -44,7 +44,10 @@ def _erfc_tail(m: Mathematics, a: Any) -> Any:
 def erf_formula(m: Mathematics, x: Any) -> Any:
     a = m.abs(x)
     b = m.minimum(a, _SMALL)
-    tail = 1.0 - _erfc_tail(m, m.maximum(a, _SMALL))
+    c = m.minimum(m.maximum(a, _SMALL), 7.0)
+    u = 1.0 / (c + 4.0)
+    # 1 - erfc: the rounding of c^2 does not matter here
+    tail = 1.0 - m.exp(-(c * c)) * (u * approximate(u, ERFCX))
     return with_sign(m, m.where(a < _SMALL, b * approximate(b * b, ERF), tail), x)
 
 
@@ -73,7 +76,11 @@ def _erfinv_formula(m: Mathematics, x: Any) -> Any:
     return x * m.where(a < 1.0, _erfinv_ratio(m, inside), m.where(m.equal(a, 1.0), np.inf, np.nan))
 
 
-def _ndtri_formula(m: Mathematics, p: Any) -> Any:
+def ndtr_formula(m: Mathematics, x: Any) -> Any:
+    return 0.5 * erfc_formula(m, x * -math.sqrt(0.5))
+
+
+def ndtri_formula(m: Mathematics, p: Any) -> Any:
     """sqrt(2) erfinv(2p - 1), where 1 - (2p - 1)^2 = 4p (1 - p) keeps its digits for small p."""
     inside = (p > 0.0) & (p < 1.0)
     safe = m.where(inside, p, 0.5)
@@ -133,13 +140,13 @@ erfinv_p = _special(
 )
 ndtr_p = _special(
     "ndtr",
-    lambda m, x: 0.5 * erfc_formula(m, x * -math.sqrt(0.5)),
+    ndtr_formula,
     lambda output, primals, tangents: tangents[0] * (exp(primals[0] * primals[0] * -0.5) * (1 / _SQRT_2_PI)),
     [*unary_cases((-2.5, 2.5)), _ENDS],
 )
 ndtri_p = _special(
     "ndtri",
-    _ndtri_formula,
+    ndtri_formula,
     lambda output, primals, tangents: tangents[0] * (_SQRT_2_PI * exp(output * output * 0.5)),
     [*unary_cases((0.05, 0.95)), _points(0.0, 1.0, 0.5, -0.5, 1.5, np.nan, 1e-30, 0.999)],
 )
@@ -222,8 +229,8 @@ logit = _unary(logit_p, "log(x / (1 - x)), the inverse of expit.")
 
 
 def _xlogy(x: Any, y: Any) -> Any:
-    a, b = promoted(floating(x), floating(y))
-    return bind(xlogy_p, a, b)
+    a, b = promoted(operand(x), operand(y), strong=True)
+    return bind(xlogy_p, floating(a), floating(b))
 
 
 xlogy: Callable[[Any, Any], Any] = _named(

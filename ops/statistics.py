@@ -14,7 +14,7 @@ from ..stage.primitive import Array, Case, Primitive, Sample
 from ..stage.spec import ArraySpec, make_spec
 from ..stage.trace import bind
 from . import reductions
-from .arguments import array_of, array_operand, no_out
+from .arguments import array_of, array_operand, listed, no_out
 from .arithmetic import divide_p, floating, multiply, multiply_p, subtract_p, where_p
 from .comparison import equal_p, less_p, logical_not_p, not_equal_p
 from .exponential import sqrt_p
@@ -60,17 +60,24 @@ def _count(x: Any, axes: tuple[int, ...], keepdims: bool, where: Any, dtype: DTy
 
 
 @implements(np.mean, method="mean")
-def mean(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: Any = False, *, where: Any = True) -> Any:
+def mean(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: Any = False, *, where: Any = True
+) -> Any:
     """The mean over axes (all by default); of integers in float64, of half-width floats added up in float32; nan of no elements."""
     no_out(out, "mean")
     x = array_operand(a, "mean")
     result, work = _dtypes(x, dtype)
     axes = normalize_axes(axis, len(shape_of(x)))
     x = cast(x, work)
-    return cast(bind(divide_p, _sum(x, axes, bool(keepdims), where), _count(x, axes, bool(keepdims), where, work)), result)
+    return cast(
+        bind(divide_p, _sum(x, axes, bool(keepdims), where), _count(x, axes, bool(keepdims), where, work)),
+        result,
+    )
 
 
-def _variance(a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: bool, where: Any, known_mean: Any) -> tuple[Any, DType]:
+def _variance(
+    a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: bool, where: Any, known_mean: Any
+) -> tuple[Any, DType]:
     """The variance in the dtype to compute in, and the result's dtype. In two passes: mean first, then the squared deviations."""
     x = array_operand(a, "var")
     result, work = _dtypes(x, dtype)
@@ -92,7 +99,9 @@ def var(
 ) -> Any:  # fmt: skip
     """The variance over axes: the squared deviations from the mean, summed and divided by their number less `ddof` (or `correction`)."""
     no_out(out, "var")
-    value, result = _variance(a, axis, dtype, ddof if correction is None else correction, bool(keepdims), where, mean)
+    value, result = _variance(
+        a, axis, dtype, ddof if correction is None else correction, bool(keepdims), where, mean
+    )
     return cast(value, result)
 
 
@@ -103,7 +112,9 @@ def std(
 ) -> Any:  # fmt: skip
     """The square root of the variance. Its gradient is 0 where it is 0, as that of a norm."""
     no_out(out, "std")
-    value, result = _variance(a, axis, dtype, ddof if correction is None else correction, bool(keepdims), where, mean)
+    value, result = _variance(
+        a, axis, dtype, ddof if correction is None else correction, bool(keepdims), where, mean
+    )
     return cast(root(value), result)
 
 
@@ -116,7 +127,9 @@ def root(x: Any) -> Any:
 
 
 @implements(np.average)
-def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False) -> Any:
+def average(
+    a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False
+) -> Any:
     """The weighted mean over axes; `weights` has the shape of `a`, or of its reduced axes. With `returned`, (average, sum of weights)."""
     x = array_operand(a, "average")
     axes = normalize_axes(axis, len(shape_of(x)))
@@ -128,10 +141,14 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
         if len(shape_of(w)) != len(shape_of(x)):
             if len(shape_of(w)) != len(axes):
                 raise TypeError("Axis must be specified when shapes of a and weights differ.")
-            given = normalize_axes(axis, len(shape_of(x))) if not isinstance(axis, tuple | list) else tuple(normalize_axis(i, len(shape_of(x))) for i in axis)
+            given = [
+                normalize_axis(i, len(shape_of(x))) for i in (listed(axis) if axis is not None else axes)
+            ]
             order = tuple(given.index(i) for i in axes)
             w = bind(transpose_p, w, permutation=order)
-            w = bind(reshape_p, w, shape=tuple(shape_of(x)[i] if i in axes else 1 for i in range(len(shape_of(x)))))
+            w = bind(
+                reshape_p, w, shape=tuple(shape_of(x)[i] if i in axes else 1 for i in range(len(shape_of(x))))
+            )
         x, w = promoted(x, w, strong=True)
         if kind_rank(dtype_of(x)[0]) < 2:
             x, w = cast(x, FLOAT64), cast(w, FLOAT64)
@@ -210,10 +227,18 @@ def logsumexp(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 def _logaddexp_reduce(
-    array: Any, axis: Any = 0, dtype: Any = None, out: None = None, keepdims: Any = False, initial: Any = None, where: Any = True
+    array: Any,
+    axis: Any = 0,
+    dtype: Any = None,
+    out: None = None,
+    keepdims: Any = False,
+    initial: Any = None,
+    where: Any = True,
 ) -> Any:
     no_out(out, "np.logaddexp.reduce")
-    x = floating(array_operand(array, "np.logaddexp.reduce") if dtype is None else array_of(array, as_dtype(dtype)))
+    x = floating(
+        array_operand(array, "np.logaddexp.reduce") if dtype is None else array_of(array, as_dtype(dtype))
+    )
     result = logsumexp(masked(x, where, -np.inf), axis, keepdims=bool(keepdims))
     if initial is None:
         return result
@@ -240,18 +265,43 @@ def without_nan(a: Any, identity: Any, what: str) -> Any:
 
 
 @implements(np.nansum)
-def nansum(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: Any = False, initial: Any = None, where: Any = True) -> Any:
+def nansum(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    keepdims: Any = False,
+    initial: Any = None,
+    where: Any = True,
+) -> Any:
     """The sum of the elements that are not NaN."""
     return reductions.sum(without_nan(a, 0, "nansum"), axis, dtype, out, keepdims, initial, where)
 
 
 @implements(np.nanprod)
-def nanprod(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: Any = False, initial: Any = None, where: Any = True) -> Any:
+def nanprod(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    keepdims: Any = False,
+    initial: Any = None,
+    where: Any = True,
+) -> Any:
     """The product of the elements that are not NaN."""
     return reductions.prod(without_nan(a, 1, "nanprod"), axis, dtype, out, keepdims, initial, where)
 
 
-def _nan_extreme(what: str, reduce: Callable[..., Any], identity: float, a: Any, axis: Any, keepdims: Any, initial: Any, where: Any) -> Any:
+def _nan_extreme(
+    what: str,
+    reduce: Callable[..., Any],
+    identity: float,
+    a: Any,
+    axis: Any,
+    keepdims: Any,
+    initial: Any,
+    where: Any,
+) -> Any:
     x = array_operand(a, what)
     found = reduce(without_nan(x, identity, what), axis, None, keepdims, initial, where)
     if not is_float(dtype_of(x)[0]) or initial is not None:
@@ -262,14 +312,18 @@ def _nan_extreme(what: str, reduce: Callable[..., Any], identity: float, a: Any,
 
 
 @implements(np.nanmax)
-def nanmax(a: Any, axis: Any = None, out: None = None, keepdims: Any = False, initial: Any = None, where: Any = True) -> Any:
+def nanmax(
+    a: Any, axis: Any = None, out: None = None, keepdims: Any = False, initial: Any = None, where: Any = True
+) -> Any:
     """The largest element that is not NaN; NaN where all are."""
     no_out(out, "nanmax")
     return _nan_extreme("nanmax", reductions.max, -np.inf, a, axis, keepdims, initial, where)
 
 
 @implements(np.nanmin)
-def nanmin(a: Any, axis: Any = None, out: None = None, keepdims: Any = False, initial: Any = None, where: Any = True) -> Any:
+def nanmin(
+    a: Any, axis: Any = None, out: None = None, keepdims: Any = False, initial: Any = None, where: Any = True
+) -> Any:
     """The smallest element that is not NaN; NaN where all are."""
     no_out(out, "nanmin")
     return _nan_extreme("nanmin", reductions.min, np.inf, a, axis, keepdims, initial, where)
@@ -285,7 +339,9 @@ def _nan_mask(a: Any, where: Any, what: str) -> Any:
 
 
 @implements(np.nanmean)
-def nanmean(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: Any = False, *, where: Any = True) -> Any:
+def nanmean(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: Any = False, *, where: Any = True
+) -> Any:
     """The mean of the elements that are not NaN; NaN where there are none."""
     return mean(a, axis, dtype, out, keepdims, where=_nan_mask(a, where, "nanmean"))
 
@@ -296,7 +352,17 @@ def nanvar(
     mean: Any = None, correction: Any = None,
 ) -> Any:  # fmt: skip
     """The variance of the elements that are not NaN."""
-    value = var(a, axis, dtype, out, ddof, keepdims, where=_nan_mask(a, where, "nanvar"), mean=mean, correction=correction)
+    value = var(
+        a,
+        axis,
+        dtype,
+        out,
+        ddof,
+        keepdims,
+        where=_nan_mask(a, where, "nanvar"),
+        mean=mean,
+        correction=correction,
+    )
     return _defined(value, a, axis, ddof if correction is None else correction, keepdims, where)
 
 
@@ -306,7 +372,17 @@ def nanstd(
     mean: Any = None, correction: Any = None,
 ) -> Any:  # fmt: skip
     """The standard deviation of the elements that are not NaN."""
-    value = std(a, axis, dtype, out, ddof, keepdims, where=_nan_mask(a, where, "nanstd"), mean=mean, correction=correction)
+    value = std(
+        a,
+        axis,
+        dtype,
+        out,
+        ddof,
+        keepdims,
+        where=_nan_mask(a, where, "nanstd"),
+        mean=mean,
+        correction=correction,
+    )
     return _defined(value, a, axis, ddof if correction is None else correction, keepdims, where)
 
 
@@ -315,4 +391,6 @@ def _defined(value: Any, a: Any, axis: Any, ddof: Any, keepdims: Any, where: Any
     x = array_operand(a, "nanvar")
     mask = _nan_mask(x, where, "nanvar")
     count = _count(x, normalize_axes(axis, len(shape_of(x))), bool(keepdims), mask, FLOAT64, ddof)
-    return bind(where_p, bind(equal_p, count, np.zeros((), FLOAT64)), np.asarray(np.nan, dtype_of(value)[0]), value)
+    return bind(
+        where_p, bind(equal_p, count, np.zeros((), FLOAT64)), np.asarray(np.nan, dtype_of(value)[0]), value
+    )

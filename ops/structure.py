@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from ..stage.dims import Dim, broadcast_dim, exact_div, product, same_dim
-from ..stage.dtypes import FLOAT32, FLOAT64, INT64, DType, is_float
+from ..stage.dtypes import FLOAT32, INT64, DType, is_float
 from ..stage.errors import ShapeError
 from ..stage.primitive import Array, Case, Primitive, Sample
 from ..stage.program import constant
 from ..stage.spec import ArraySpec, DimLike, Shape, make_spec
 from ..stage.trace import bind, is_tracing, lift_constant
 from ..stage.tracer import Tracer
+from .sum_nodes import reduced_shape, sum_nodes
 
 # ---------------------------------------------------------------------------------------------------------------------- cast
 
@@ -89,7 +90,9 @@ def resolve_reshape(shape: Shape, wanted: tuple[DimLike, ...]) -> Shape:
     holes = [i for i, d in enumerate(wanted) if type(d) is int and d == -1]
     if not holes:
         if not same_dim(product(wanted), total):
-            raise ShapeError(f"reshape: cannot reshape {list(shape)} ({total} elements) into {list(wanted)} ({product(wanted)} elements)")
+            raise ShapeError(
+                f"reshape: cannot reshape {list(shape)} ({total} elements) into {list(wanted)} ({product(wanted)} elements)"
+            )
         return wanted
     known = product([d for i, d in enumerate(wanted) if i != holes[0]])
     rest = exact_div(total, known) if not _is_zero(known) else _unknown_of_empty(shape, wanted, holes[0])
@@ -104,7 +107,9 @@ def _is_zero(d: DimLike) -> bool:
 
 def _unknown_of_empty(shape: Shape, wanted: Shape, hole: int) -> DimLike | None:
     # x of shape (0, 8) reshaped to (0, -1): NumPy refuses; so do we, and name the way out.
-    raise ShapeError(f"reshape: the unknown dim of {list(wanted)} is not determined by an array of shape {list(shape)}; give it as a number")
+    raise ShapeError(
+        f"reshape: the unknown dim of {list(wanted)} is not determined by an array of shape {list(shape)}; give it as a number"
+    )
 
 
 def _reshape_abstract(x: ArraySpec, *, shape: Shape) -> ArraySpec:
@@ -165,7 +170,9 @@ reshape_p = Primitive(
 
 def _transpose_abstract(x: ArraySpec, *, permutation: tuple[int, ...]) -> ArraySpec:
     if sorted(permutation) != list(range(x.ndim)):
-        raise ShapeError(f"transpose: axes {list(permutation)} do not match an array of shape {list(x.shape)}")
+        raise ShapeError(
+            f"transpose: axes {list(permutation)} do not match an array of shape {list(x.shape)}"
+        )
     return make_spec(tuple(x.shape[p] for p in permutation), x.dtype, x.weak)
 
 
@@ -196,7 +203,9 @@ def _transpose_numpy(x: Array, *, permutation: tuple[int, ...]) -> Array:
     return np.transpose(x, permutation)
 
 
-def _transpose_transpose(ct: Any, primals: Any, output: Any, *, active: Any, permutation: tuple[int, ...]) -> Any:
+def _transpose_transpose(
+    ct: Any, primals: Any, output: Any, *, active: Any, permutation: tuple[int, ...]
+) -> Any:
     return (bind(transpose_p, ct, permutation=inverse_permutation(permutation)),)
 
 
@@ -249,7 +258,9 @@ def broadcast_axes(source: Shape, target: Shape) -> tuple[tuple[int, ...], tuple
     """(axes of target that source lacks, axes where source is 1 and target is not the int 1)."""
     offset = len(target) - len(source)
     stretched = tuple(
-        offset + i for i, d in enumerate(source) if type(d) is int and d == 1 and not (type(target[offset + i]) is int and target[offset + i] == 1)
+        offset + i
+        for i, d in enumerate(source)
+        if type(d) is int and d == 1 and not (type(target[offset + i]) is int and target[offset + i] == 1)
     )
     return tuple(range(offset)), stretched
 
@@ -323,12 +334,6 @@ def zeros(shape: Shape, dtype: DType) -> Any:
 # ---------------------------------------------------------------------------------------------------------------- reduce_sum
 
 
-def reduced_shape(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
-    if keepdims:
-        return tuple(1 if i in axes else d for i, d in enumerate(shape))
-    return tuple(d for i, d in enumerate(shape) if i not in axes)
-
-
 def _sum_abstract(x: ArraySpec, *, axes: tuple[int, ...], keepdims: bool) -> ArraySpec:
     if x.dtype.kind == "b":
         raise ShapeError("reduce_sum: booleans are cast to integers first")
@@ -341,7 +346,9 @@ def _sum_numpy(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     return np.asarray(np.sum(x, axis=axes, keepdims=keepdims, dtype=work)).astype(x.dtype, copy=False)
 
 
-def _sum_transpose(ct: Any, primals: Any, output: Any, *, active: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+def _sum_transpose(
+    ct: Any, primals: Any, output: Any, *, active: Any, axes: tuple[int, ...], keepdims: bool
+) -> Any:
     shape = primals[0].shape
     if not keepdims:
         ct = bind(reshape_p, ct, shape=reduced_shape(shape, axes, True)) if axes else ct
@@ -361,59 +368,6 @@ def _sum_batch(ctx: Any, args: Any, batch_axes: Any, /, **params: Any) -> Any:
 
 def _sum_onnx(b: Any, x: str, *, axes: tuple[int, ...], keepdims: bool) -> str:
     return sum_nodes(b, x, b.in_specs[0].shape, axes, keepdims)
-
-
-def sum_nodes(b: Any, x: str, shape: Shape, axes: tuple[int, ...], keepdims: bool) -> str:
-    """Write the sum of a value of that shape, accurate for floats however many there are."""
-    dtype = b.dtype(x)
-    if not axes:
-        return b.op("Identity", x)
-    if not is_float(dtype):
-        return b.op("ReduceSum", x, b.const(list(axes), INT64), keepdims=int(keepdims))
-    if dtype.itemsize == 2:
-        x = b.cast(x, FLOAT32)
-    count = product([shape[a] for a in axes])
-    if isinstance(count, Dim):
-        # How many are summed is not known: float64 keeps the error of ONNX Runtime's plain summation out of float32.
-        if dtype.itemsize < 8:
-            x = b.cast(x, FLOAT64)
-    elif count > _STAGE:
-        return b.cast(_sum_in_stages(b, x, shape, axes, keepdims), dtype)
-    return b.cast(b.op("ReduceSum", x, b.const(list(axes), INT64), keepdims=int(keepdims)), dtype)
-
-
-_STAGE, _BLOCK = 1024, 256
-
-
-def _sum_in_stages(b: Any, x: str, shape: Shape, axes: tuple[int, ...], keepdims: bool) -> str:
-    """Blocks of at most _BLOCK elements are summed, then their sums: ONNX Runtime adds up in a few long chains, whose
-    error grows with their length (a million normal float32 numbers are off by 0.004 to 0.009).
-    """
-    runs: list[tuple[DimLike, bool]] = []
-    for axis, size in enumerate(shape):
-        if runs and runs[-1][1] == (axis in axes):
-            runs[-1] = (runs[-1][0] * size, axis in axes)
-        else:
-            runs.append((size, axis in axes))
-    for i in reversed(range(len(runs))):
-        size, reduced = runs[i]
-        while reduced and isinstance(size, int) and size > _BLOCK:
-            block = next((d for d in range(_BLOCK, 15, -1) if size % d == 0), 0)
-            if block == 0:
-                block = _BLOCK
-                filled = -(-size // block) * block
-                sizes = tuple(d for d, _ in runs)
-                x = b.op("Reshape", x, b.shape(sizes), allowzero=1)
-                ends = [0] * len(runs) + [filled - size if j == i else 0 for j in range(len(runs))]
-                x = b.op("Pad", x, b.const(ends, INT64))
-                size = filled
-            blocks = tuple(d for j, (d, _) in enumerate(runs) for d in ((size // block, block) if j == i else (d,)))
-            x = b.op("ReduceSum", b.op("Reshape", x, b.shape(blocks), allowzero=1), b.const([i + 1], INT64), keepdims=0)
-            size = size // block
-            runs[i] = (size, True)
-    x = b.op("Reshape", x, b.shape(tuple(d for d, _ in runs)), allowzero=1)
-    x = b.op("ReduceSum", x, b.const([i for i, (_, reduced) in enumerate(runs) if reduced], INT64), keepdims=0)
-    return b.op("Reshape", x, b.shape(reduced_shape(shape, axes, keepdims)), allowzero=1)
 
 
 def _sum_simplify(ctx: Any, x: Any, *, axes: tuple[int, ...], keepdims: bool) -> Any:
@@ -474,7 +428,7 @@ dim_value_p = Primitive(
 
 def is_traced(x: object) -> bool:
     """True for a tracer: an array that has no value of its own."""
-    return isinstance(x, Tracer) and not x._deferred
+    return isinstance(x, Tracer) and not x._deferred  # pyright: ignore[reportPrivateUsage]
 
 
 def dim_or_int(value: Any) -> DimLike:
@@ -482,4 +436,3 @@ def dim_or_int(value: Any) -> DimLike:
     if isinstance(value, Dim):
         return value
     return int(value.__index__())
-

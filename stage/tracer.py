@@ -216,7 +216,9 @@ class Tracer:
     def __format__(self, format_spec: str) -> str:
         if not format_spec:
             return repr(self)
-        self._concretize(f"formatting (:{format_spec})", "print it without a format, which gives its shape and dtype")
+        self._concretize(
+            f"formatting (:{format_spec})", "print it without a format, which gives its shape and dtype"
+        )
 
     def tolist(self) -> NoReturn:
         self._concretize(".tolist()", "keep the array as it is")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ...stage.config import Options
 from ...stage.errors import OnstageError
+from ...stage.nesting import primitives_of
 from ...stage.primitive import Array
+from ...stage.program import Program
 from .._lazy import onnxruntime
 from ..signatures import element_type
 from .provider import providers
@@ -52,12 +54,13 @@ def make_session(
     threads: int | None = None,
     constants: Mapping[str, Array] | None = None,
     profile_prefix: str = "",
+    libraries: Sequence[str] = (),
 ) -> Any:
     """An onnxruntime.InferenceSession of a serialised model or a path.
 
     level: one of LEVELS; where the optimiser fails at it the session is made at lower ones, with an OptimizerWarning.
     threads: overrides options.threads. constants: the data of initializers that the model only names; the arrays must outlive
-    the session. profile_prefix: turns ONNX Runtime's profiler on. Raises ProviderError, or OnstageError where the model cannot be loaded at all.
+    the session. profile_prefix: turns ONNX Runtime's profiler on. libraries: shared objects with custom operators. Raises ProviderError, or OnstageError where the model cannot be loaded at all.
     """
     chosen = providers(options)
     count = threads or options.threads or available_threads()
@@ -70,7 +73,7 @@ def make_session(
         try:
             session = onnxruntime.InferenceSession(
                 model,
-                _session_options(attempt, count, constants or {}, profile_prefix),
+                _session_options(attempt, count, constants or {}, profile_prefix, libraries),
                 providers=chosen,
                 enable_fallback=0,
             )
@@ -91,7 +94,9 @@ def make_session(
     raise OnstageError(f"ONNX Runtime cannot load the model: {first}") from first
 
 
-def _session_options(level: str, threads: int, constants: Mapping[str, Array], profile_prefix: str) -> Any:
+def _session_options(
+    level: str, threads: int, constants: Mapping[str, Array], profile_prefix: str, libraries: Sequence[str]
+) -> Any:
     # Sessions have pools of their own: once a process has ONNX Runtime's global pool, every session that other code makes with
     # default options fails (measured on 1.31.1). They stop spinning when a run ends, so that idle ones cost nothing.
     options = onnxruntime.SessionOptions()
@@ -107,4 +112,20 @@ def _session_options(level: str, threads: int, constants: Mapping[str, Array], p
     if profile_prefix:
         options.enable_profiling = True
         options.profile_file_prefix = profile_prefix
+    register_libraries(options, libraries)
     return options
+
+
+def register_libraries(options: Any, libraries: Sequence[str]) -> None:
+    """Make shared objects with custom operators known to the sessions of these options. Raises OnstageError naming one that does not load."""
+    for path in libraries:
+        try:
+            options.register_custom_ops_library(path)
+        except Exception as error:
+            # ONNX Runtime's errors have no base class of their own.
+            raise OnstageError(f"ONNX Runtime cannot load the custom-operator library {path}: {error}") from error
+
+
+def libraries_of(program: Program) -> tuple[str, ...]:
+    """The shared objects that the sessions of a Program need."""
+    return tuple(dict.fromkeys(p.library for p in primitives_of(program) if p.library is not None))

@@ -21,7 +21,7 @@ from ...stage.dtypes import FLOAT32, FLOAT64, DType, is_float
 from ...stage.primitive import Array
 from ...stage.program import Equation
 from .compare import Difference, difference, same_bits
-from .precision import Precisions, Sizes, Tape, float_info, is_decision, is_exact, jitter, magnitudes, spread_length, widen
+from .precision import Precisions, Sizes, Tape, float_info, is_decision, is_exact, jitter, magnitudes, root_mean_square, spread_length, widen
 
 # Units of roundoff that an operation may be off, where IEEE arithmetic fixes its bits and where it does not.
 _EXACT_ULPS: Final = 4.0
@@ -151,7 +151,7 @@ class EquationCheck:
                     errors[i] = _SINGLE_TO_DOUBLE * _error(double[i], widen(single[i]))
         if not eqn.primitive.elementwise:
             # One element may be right by luck: the error of an array is taken as a whole.
-            errors = [e if isinstance(e, float) or not e.size else e + float(np.sqrt(np.mean(np.square(e)))) for e in errors]
+            errors = [e if isinstance(e, float) or not e.size else e + root_mean_square(e) for e in errors]
         return errors
 
 

@@ -13,18 +13,19 @@ from ...stage.program import Atom, Const, Equation, Program, Var, live_equations
 from .._lazy import onnx, onnxruntime
 from ..protos import value_type
 from ..runtime.binding import Executable
-from ..runtime.session import LEVELS, available_threads
+from ..runtime.session import LEVELS, available_threads, libraries_of, register_libraries
 from ..signatures import element_type
 
 # Values of equations that are held at once, in bytes at the first sample's sizes; beyond that the copy is made in pieces.
 MEMORY: Final = 1 << 30
+_SMALL: Final = 1 << 14
 
 
 class Candidate(NamedTuple):
     """A model that waits to be verified.
 
     program: what was lowered; values: where its Vars are in the model (`Lowered.values`); constants: the data of initializers
-    that the model only names (`Lowered.detached`); folder: where its external data lie.
+    that the model only names (`Lowered.detached`). threads: of one run; a session without a pool of threads is made faster.
     """
 
     program: Program
@@ -33,19 +34,22 @@ class Candidate(NamedTuple):
     out_names: tuple[str, ...]
     values: Mapping[Var, str]
     constants: Mapping[str, Array]
+    threads: int
 
 
-def open_model(model: bytes, constants: Mapping[str, Array], level: str) -> Any:
-    """A session on the CPU at exactly this level; VerificationError where ONNX Runtime does not take the model."""
+def open_model(candidate: Candidate, model: bytes, level: str) -> Any:
+    """A session of the candidate's model or a copy of it, on the CPU at exactly this level; VerificationError where ONNX Runtime refuses it."""
+    constants = candidate.constants
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, LEVELS[level])
-    options.intra_op_num_threads = available_threads()
+    options.intra_op_num_threads = candidate.threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
     options.add_session_config_entry("session.force_spinning_stop", "1")
     if constants:
         make = onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type
         options.add_external_initializers(list(constants), [make(a, element_type(a.dtype)) for a in constants.values()])
+    register_libraries(options, libraries_of(candidate.program))
     try:
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"], enable_fallback=0)
     except Exception as error:
@@ -56,7 +60,7 @@ def open_model(model: bytes, constants: Mapping[str, Array], level: str) -> Any:
 def run_model(candidate: Candidate, level: str, samples: Sequence[Sequence[Array]]) -> Iterator[list[Array]]:
     """The outputs of the final bytes at a level, sample by sample. VerificationError where a run fails."""
     program = candidate.program
-    session = open_model(candidate.model, candidate.constants, level)
+    session = open_model(candidate, candidate.model, level)
     executable = Executable(session, candidate.in_names, candidate.out_names, (*program.in_specs, *program.out_specs), held=candidate.constants)
     for arrays in samples:
         yield _run(executable, arrays, program.name, level)
@@ -103,6 +107,12 @@ def pieces(program: Program, sizes: Mapping[str, int], memory: int = MEMORY) -> 
     return result
 
 
+def threads_for(program: Program, sizes: Mapping[str, int]) -> int:
+    """One thread where every value is so small that ONNX Runtime would not share the work."""
+    values = (*program.inputs, *(v for eqn in program.equations for v in eqn.outputs))
+    return 1 if all(_bytes(v, sizes) <= _SMALL for v in values) else available_threads()
+
+
 def _bytes(var: Var, sizes: Mapping[str, int]) -> int:
     return math.prod(concrete_shape(var.spec.shape, sizes)) * var.spec.dtype.itemsize
 
@@ -130,7 +140,7 @@ class ExposedPiece:
         if not wanted:
             return
         specs = (*candidate.program.in_specs, *(v.spec for v in wanted.values()))
-        session = open_model(model.SerializeToString(), candidate.constants, "none")
+        session = open_model(candidate, model.SerializeToString(), "none")
         self._executable = Executable(session, candidate.in_names, self._names, specs, held=candidate.constants)
 
     def values(self, arrays: Sequence[Array]) -> dict[Atom, Array]:

@@ -13,7 +13,7 @@ from ...stage.dtypes import FLOAT32, FLOAT64, DType, is_float
 from ...stage.errors import OnstageError
 from ...stage.interpreter import evaluate_equation
 from ...stage.primitive import Array, has_dims
-from ...stage.program import Atom, Const, Equation, Program, ProgramBuilder, constant, substitute_params, substitute_spec
+from ...stage.program import Atom, Const, Equation, Program, ProgramBuilder, constant, substitute_params
 from ...stage.spec import ArraySpec, make_spec
 
 Sizes = Mapping[str, int] | None
@@ -26,7 +26,9 @@ _LONGEST_CHAIN: Final = 2048
 
 
 class FloatInfo(NamedTuple):
-    """Unit roundoff, smallest normal and largest value of a dtype; `noise` is the unit roundoff of perturbed runs."""
+    """Unit roundoff and largest value of a dtype. smallest: below it kernels may flush to zero, the spacing of subnormals where they
+    compute in a wider dtype. noise: the unit roundoff of perturbed runs.
+    """
 
     roundoff: float
     smallest: float
@@ -41,7 +43,8 @@ def float_info(dtype: DType) -> FloatInfo:
     exponent = {"float16": 5, "bfloat16": 8, "float32": 8, "float64": 11}[dtype.name]
     top = 1 << (exponent - 1)
     largest = math.ldexp(2.0 - math.ldexp(1.0, 1 - bits), top - 1)
-    return FloatInfo(2.0**-bits, math.ldexp(1.0, 2 - top), largest, 2.0 ** -min(bits, _GRID_BITS))
+    smallest = math.ldexp(1.0, 2 - top if bits > 11 else 3 - top - bits)
+    return FloatInfo(2.0**-bits, smallest, largest, 2.0 ** -min(bits, _GRID_BITS))
 
 
 def widen(array: Array) -> Array:
@@ -234,6 +237,8 @@ def magnitudes(eqn: Equation, inputs: Sequence[Array], outputs: Sequence[Array],
         return [np.abs(x) if is_float(x.dtype) else x for x in outputs]
 
 
-def concrete_specs(eqn: Equation, sizes: Sizes) -> list[ArraySpec]:
-    """The outputs' specs at these sizes."""
-    return [substitute_spec(v.spec, sizes) if sizes else v.spec for v in eqn.outputs]
+def root_mean_square(array: Array) -> float:
+    """Of the finite elements; 0 where there are none."""
+    with np.errstate(all="ignore"):
+        finite = array[np.isfinite(array)]
+        return float(np.sqrt(np.mean(np.square(finite)))) if finite.size else 0.0

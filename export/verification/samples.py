@@ -16,7 +16,7 @@ from ...stage.primitive import Array
 from ...stage.program import Program
 from ...stage.spec import ArraySpec
 
-Recipe: TypeAlias = Callable[[np.random.Generator], list[Array]]
+Recipe: TypeAlias = "Callable[[np.random.Generator], list[Array]]"
 
 # What the reference raises for values that a program does not take, such as an index out of bounds.
 _REFUSALS: Final = (OnstageError, IndexError, ValueError, TypeError, ArithmeticError)

@@ -29,6 +29,7 @@ from .precision import (
     magnitudes,
     on_grid,
     random_round,
+    root_mean_square,
     spread_length,
     widen,
 )
@@ -166,6 +167,9 @@ class Spread:
             info = float_info(var.spec.dtype)
             with np.errstate(all="ignore"):
                 amplitude = (_EXACT_NOISE if exact else _NOISE) * info.noise * np.abs(v)
+                if length > 1.0 and eqn.primitive.linear is None:
+                    # Inside of a composite, elements of one size come from elements of another.
+                    amplitude = amplitude + _NOISE * info.roundoff * root_mean_square(v)
                 if length > 1.0:
                     # The grid of float64 is coarser than its rounding: sums are not off by more of it, only by more roundoff.
                     amplitude = amplitude + _SUM_NOISE * max(info.roundoff * np.sqrt(length), info.noise) * np.abs(total)

@@ -21,9 +21,9 @@ def in_work_dtype(function: Callable[[Any], Any], x: Any) -> Any:
 def lower_function(b: Any, function: Callable[..., Any], *names: str) -> Any:
     """Write a traceable function of arrays in place of a node; gives its output's name, a tuple for several."""
 
-    def leaves(*args: Any) -> tuple[Any, ...]:
+    def leaves(*args: Any) -> Any:
         result: Any = function(*args)
-        return tuple[Any, ...](result) if isinstance(result, tuple) else (result,)
+        return result if type(result) is tuple else (result,)
 
     made = b.lower(trace_program(leaves, [b.spec(n) for n in names], sources=False).program, names)
     return made[0] if len(made) == 1 else tuple(made)

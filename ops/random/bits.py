@@ -26,7 +26,7 @@ def _abstract(keys: ArraySpec, *, shape: Shape, bits: int, dtype: DType) -> Arra
 def _numpy(keys: Array, *, shape: tuple[int, ...], bits: int, dtype: DType) -> Array:
     counters = np.arange(product(shape), dtype=np.uint64)
     words = squares(NumpyWords(), counters, keys[..., None], bits)
-    return words.reshape(*keys.shape, *shape).astype(dtype)
+    return words.reshape((*keys.shape, *shape)).astype(dtype)
 
 
 def _batch(ctx: Any, args: Any, axes: Any, /, **params: Any) -> Any:
@@ -63,6 +63,7 @@ random_bits_p = Primitive(
         _case([1, 2**63, 77], (2, 2), 53, "int64", named=(("B",),)),
         _case([[3], [2**40 + 1]], (), 8, "uint8"),
         _case(0, (0, 3), 24, "uint32"),
+        _case(5, (), 24, "uint32"),
     ],
 )
 

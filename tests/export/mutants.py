@@ -7,7 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 from onnx import helper, numpy_helper
+
+from onstage.stage.errors import DTypeError, ShapeError
+from onstage.stage.primitive import registered_primitives
+from onstage.stage.program import Const, Equation, Program, constant
 
 Model = Any
 Node = Any
@@ -30,8 +35,8 @@ class Mutant(NamedTuple):
     model: Model
 
 
-def mutants(model: Model, arrays: Sequence[Any], rng: np.random.Generator, dtypes: dict[str, str], sizes: dict[str, int]) -> Iterator[Mutant]:
-    """One faulty copy for each place and kind of fault. arrays: of the inputs; dtypes, sizes: of the values that are known."""
+def mutants(model: Model, arrays: Sequence[Any], rng: np.random.Generator, dtypes: dict[str, str], sizes: dict[str, Any]) -> Iterator[Mutant]:
+    """One faulty copy for each place and kind of fault. arrays: of the inputs; dtypes, sizes: dtype and shape of the values that are known."""
     for i, node in enumerate(model.graph.node):
         for kind, edit in _EDITS.items():
             copy = onnx.ModelProto()
@@ -223,3 +228,116 @@ _EDITS: dict[str, Callable[..., bool]] = {
     "another op": _other_op,
     "another constant": _other_constant,
 }
+
+
+# Whether a mutant is a fault at all ------------------------------------------------------------------------------------------
+
+
+class Probe:
+    """Runs models on fixed inputs and looks at every value that the honest model shows; knows nothing of verification."""
+
+    def __init__(self, model: Model, names: Sequence[str], in_names: Sequence[str], arrays: Sequence[Any], seed: int) -> None:
+        self.names = [*names]
+        self.in_names = tuple(in_names)
+        rng = np.random.default_rng(seed)
+        inputs = [list(arrays), *([_moved(a, rng) for a in arrays] for _ in range(3))]
+        self.inputs: list[Any] = []
+        self.honest: list[list[Any]] = []
+        session = self._session(model)
+        for arrays in inputs:
+            try:
+                self.honest.append(self._run(session, arrays))
+            except onnxruntime_errors():
+                continue
+            self.inputs.append(arrays)
+        found = self.honest[0]
+        self.dtypes = {n: str(x.dtype) for n, x in zip(self.names, found, strict=True)}
+        self.shapes = {n: x.shape for n, x in zip(self.names, found, strict=True)}
+        self.dtypes.update({n: str(a.dtype) for n, a in zip(in_names, self.inputs[0], strict=True)})
+        self.shapes.update({n: a.shape for n, a in zip(in_names, self.inputs[0], strict=True)})
+
+    def is_fault(self, model: Model) -> bool | None:
+        """Whether some value differs by more than rounding; None for a model that does not load or run."""
+        try:
+            session = self._session(model)
+            return any(
+                _differs(a, b)
+                for arrays, honest in zip(self.inputs, self.honest, strict=True)
+                for a, b in zip(self._run(session, arrays), honest, strict=True)
+            )
+        except onnxruntime_errors():
+            return None
+
+    def _session(self, model: Model) -> Any:
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)
+        present = {o.name for o in copy.graph.output}
+        copy.graph.output.extend(onnx.ValueInfoProto(name=n) for n in self.names if n not in present)
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.log_severity_level = 4
+        options.intra_op_num_threads = 1
+        return ort.InferenceSession(copy.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+    def _run(self, session: Any, arrays: Sequence[Any]) -> list[Any]:
+        return session.run(self.names, dict(zip(self.in_names, arrays, strict=True)))
+
+
+def onnxruntime_errors() -> tuple[type[Exception], ...]:
+    """ONNX Runtime's errors derive from Exception alone."""
+    names = ("Fail", "InvalidArgument", "InvalidGraph", "RuntimeException", "NotImplemented", "NoSuchFile", "InvalidProtobuf")
+    return (*(getattr(ort.capi.onnxruntime_pybind11_state, n) for n in names), RuntimeError)
+
+
+def _moved(array: Any, rng: np.random.Generator) -> Any:
+    if array.dtype.kind == "f":
+        return (array * rng.uniform(0.3, 1.7, array.shape) + (array == 0) * 0.01).astype(array.dtype)
+    return rng.permutation(array.reshape(-1)).reshape(array.shape)
+
+
+def _differs(a: Any, b: Any) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return True
+    if a.dtype.kind != "f":
+        return not np.array_equal(a, b)
+    rtol = {"float16": 1e-2, "float32": 1e-5, "float64": 1e-8}[str(a.dtype)]
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    return not np.allclose(a, b, rtol=rtol, atol=0.0, equal_nan=True)
+
+
+# Faults made in the Program before it is lowered --------------------------------------------------------------------------------
+
+_OTHER_PRIMITIVE = {"add": "subtract", "subtract": "add", "multiply": "divide", "divide": "multiply", "maximum": "minimum",
+                    "minimum": "maximum", "tanh": "sin", "sin": "cos", "exp": "tanh", "greater": "less", "less": "greater_equal"}  # fmt: skip
+
+
+def program_mutants(program: Program, rng: np.random.Generator) -> Iterator[tuple[str, Equation, Program]]:
+    """Programs with the same Vars and one equation that is wrong."""
+    for i, eqn in enumerate(program.equations):
+        for kind, wrong in _wrong_equations(eqn):
+            try:
+                specs, _ = wrong.primitive.infer(tuple(a.spec for a in wrong.inputs), wrong.params)
+            except (DTypeError, ShapeError):
+                continue
+            if tuple(specs) == tuple(v.spec for v in eqn.outputs):
+                equations = (*program.equations[:i], wrong, *program.equations[i + 1 :])
+                yield kind, eqn, Program(program.inputs, equations, program.outputs, program.name)
+
+
+def _wrong_equations(eqn: Equation) -> Iterator[tuple[str, Equation]]:
+    def changed(primitive: Any = eqn.primitive, inputs: Any = eqn.inputs, params: Any = eqn.params) -> Equation:
+        return Equation(primitive, tuple(inputs), params, eqn.outputs, eqn.source)
+
+    name = eqn.primitive.name
+    if len(eqn.inputs) == 2 and eqn.inputs[0].spec == eqn.inputs[1].spec:
+        yield "swapped operands", changed(inputs=eqn.inputs[::-1])
+    if name in _OTHER_PRIMITIVE and _OTHER_PRIMITIVE[name] in registered_primitives():
+        yield "another op", changed(primitive=registered_primitives()[_OTHER_PRIMITIVE[name]])
+    axes = eqn.params.get("axes")
+    if isinstance(axes, tuple) and axes:
+        other = tuple(sorted({(a + 1) % max(1, eqn.inputs[0].spec.ndim) for a in axes}))
+        yield "wrong axis", changed(params={**eqn.params, "axes": other})
+    for k, atom in enumerate(eqn.inputs):
+        if isinstance(atom, Const) and atom.value.size == 1 and atom.value.dtype.kind == "f":
+            wrong = constant(np.asarray(atom.value * 2 + 1, atom.value.dtype), atom.spec)
+            yield "another constant", changed(inputs=(*eqn.inputs[:k], wrong, *eqn.inputs[k + 1 :]))

@@ -81,8 +81,9 @@ def test_scopes_name_the_nodes_of_the_file() -> None:
 def test_layers() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(2, 3, 4)).astype(np.float32)
-    assert dense(rng_params := {"w": np.ones((4, 5), np.float32), "b": np.ones(5, np.float32)}, x).shape == (2, 3, 5)
-    np.testing.assert_allclose(dense(rng_params, x)[0, 0], x[0, 0].sum() + 1, rtol=1e-5)
+    params = {"w": np.ones((4, 5), np.float32), "b": np.ones(5, np.float32)}
+    assert dense(params, x).shape == (2, 3, 5)
+    np.testing.assert_allclose(dense(params, x)[0, 0], x[0, 0].sum() + 1, rtol=1e-5)
     np.testing.assert_allclose(layer_norm(layer_norm_init(4), x).mean(-1), 0, atol=1e-6)
     table = embedding_init(rng, 7, 4)
     assert table["table"].shape == (7, 4)

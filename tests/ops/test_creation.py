@@ -145,7 +145,12 @@ def test_stacks_of_matrices(agree, slopes):
     agree(lambda x: np.linalg.diagonal(x, offset=-1), x)
     agree(lambda x: np.trace(x, axis1=1, axis2=2), x)
     agree(lambda x: np.triu(x), np.array([[1.0, np.nan], [np.nan, np.inf]]))
-    for f in (np.tril, lambda x: np.diagonal(x, 1, 1, 2), lambda x: np.trace(x), lambda x: np.diag(x[0, 0], 1)):
+    for f in (
+        np.tril,
+        lambda x: np.diagonal(x, 1, 1, 2),
+        lambda x: np.trace(x),
+        lambda x: np.diag(x[0, 0], 1),
+    ):
         slopes(f, x)
     slopes(lambda x: np.diagonal(x), data(3, 4, dtype="float64"), shapes=[("B", 4)])
 

@@ -13,8 +13,14 @@ def data(dtype="float64", shape=(3, 5)):
     return (rng.normal(size=shape) * 3).astype(dtype)
 
 
-@pytest.mark.parametrize("f", [np.cumsum, np.cumprod, np.maximum.accumulate, np.minimum.accumulate], ids=["sum", "prod", "max", "min"])
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int8", "int32", "int64", "uint8", "uint32", "uint64"])
+@pytest.mark.parametrize(
+    "f",
+    [np.cumsum, np.cumprod, np.maximum.accumulate, np.minimum.accumulate],
+    ids=["sum", "prod", "max", "min"],
+)
+@pytest.mark.parametrize(
+    "dtype", ["float64", "float32", "float16", "int8", "int32", "int64", "uint8", "uint32", "uint64"]
+)
 def test_values(agree, f, dtype):
     x = np.abs(data(dtype)) if dtype[0] == "u" else data(dtype)
     rtol = {"float16": 5e-3, "float32": 1e-5}.get(dtype)
@@ -78,6 +84,10 @@ def test_gradients(slopes):
 def test_cumprod_gradient_at_zeros():
     x = np.array([2.0, 0.0, 3.0])
     gradient = ons.grad(lambda x: np.sum(np.cumprod(x)))
-    for f in (gradient, ons.stage(gradient, x), ons.stage(gradient, specs=(ons.ArraySpec(("B",), "float64"),))):
+    for f in (
+        gradient,
+        ons.stage(gradient, x),
+        ons.stage(gradient, specs=(ons.ArraySpec(("B",), "float64"),)),
+    ):
         np.testing.assert_array_equal(f(x), [1, 8, 0])
     np.testing.assert_array_equal(ons.grad(lambda x: np.cumsum(x)[-1])(x), np.ones(3))

@@ -31,8 +31,14 @@ def test_axes(agree, reduce, axis):
     agree(lambda x: reduce(x, axis=axis, keepdims=True), data("float64"))
 
 
-@pytest.mark.parametrize("reduce", [np.sum, np.prod, np.max, np.min, np.any, np.mean, np.argmax, np.argmin], ids=lambda f: f.__name__)
-@pytest.mark.parametrize("dtype", ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16"])
+@pytest.mark.parametrize(
+    "reduce",
+    [np.sum, np.prod, np.max, np.min, np.any, np.mean, np.argmax, np.argmin],
+    ids=lambda f: f.__name__,
+)
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16"]
+)
 def test_dtypes(agree, reduce, dtype):
     agree(lambda x: reduce(x, axis=1), data(dtype), rtol=2e-3 if dtype == "float16" else None)
 
@@ -59,7 +65,14 @@ def test_accumulation(agree):
 def test_nan_propagates_and_argmax_finds_the_first(agree):
     nan = np.nan
     for dtype in ("float32", "float64", "float16"):
-        for values in ([1, nan, 3], [nan, nan, nan, 42], [1, 3, 3], [-np.inf, -np.inf], [np.inf, nan, np.inf], [0.0, -0.0]):
+        for values in (
+            [1, nan, 3],
+            [nan, nan, nan, 42],
+            [1, 3, 3],
+            [-np.inf, -np.inf],
+            [np.inf, nan, np.inf],
+            [0.0, -0.0],
+        ):
             for reduce in (np.max, np.min, np.argmax, np.argmin):
                 agree(reduce, np.array(values, dtype))
     x = np.random.default_rng(1).normal(size=(5, 6, 7))
@@ -80,7 +93,7 @@ def test_empty(agree):
     agree(lambda x: np.max(x, axis=1), np.zeros((0, 3)))
     agree(lambda x: np.max(x, initial=4.0), np.zeros(0))
     for reduce in (np.max, np.min, np.argmax, np.argmin):
-        with pytest.raises(ValueError, match="zero-size array|empty sequence"):
+        with pytest.raises(ValueError, match=r"zero-size array|empty sequence"):
             ons.stage(reduce, np.zeros(0))
 
 
@@ -93,17 +106,27 @@ def test_named_dims(agree, n):
     if n:
         for reduce in (np.max, np.argmax, np.mean, np.std):
             agree(lambda x, f=reduce: f(x, axis=0), x, shapes=[("B", 3)], rtol=1e-5)
-    agree(lambda x: np.mean(x, axis=0), x, shapes=[("B", 3)], wanted=x.mean(0) if n else np.full(3, np.nan, "f4"), rtol=1e-5)
+    agree(
+        lambda x: np.mean(x, axis=0),
+        x,
+        shapes=[("B", 3)],
+        wanted=x.mean(0) if n else np.full(3, np.nan, "f4"),
+        rtol=1e-5,
+    )
     agree(lambda x: np.logaddexp.reduce(x, axis=0), x, shapes=[("B", 3)], rtol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [(1_000_000,), (1000, 1000), (999_983,), (250_000, 4), (4, 250_000)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(1_000_000,), (1000, 1000), (999_983,), (250_000, 4), (4, 250_000)], ids=str
+)
 def test_large_sums_are_accurate(shape):
     x = np.random.default_rng(3).normal(size=shape).astype("float32")
     axis = 0 if shape == (250_000, 4) else 1 if shape == (4, 250_000) else None
     exact = x.astype("float64").sum(axis)
     assert np.max(np.abs(ons.stage(lambda x: np.sum(x, axis=axis), x)(x) - exact)) < 3e-4
-    named = ons.stage(lambda x: np.sum(x, axis=axis), specs=(ons.ArraySpec(("A", "B")[: len(shape)], "float32"),))
+    named = ons.stage(
+        lambda x: np.sum(x, axis=axis), specs=(ons.ArraySpec(("A", "B")[: len(shape)], "float32"),)
+    )
     assert np.max(np.abs(named(x) - exact)) < 3e-4
     assert abs(ons.stage(np.mean, x)(x) - x.astype("float64").mean()) < 1e-9
     exact = x.astype("float64").var()
@@ -131,7 +154,9 @@ def test_where_and_initial(agree):
 
 def test_methods_and_ufunc_methods(agree):
     x = data("float32")
-    agree(lambda x: x.sum(0) + x.max(0) - x.min(0) * x.mean(0) + x.prod(0) + x.var(0) + x.std(0), x, rtol=1e-5)
+    agree(
+        lambda x: x.sum(0) + x.max(0) - x.min(0) * x.mean(0) + x.prod(0) + x.var(0) + x.std(0), x, rtol=1e-5
+    )
     agree(lambda x: x.argmax(1) + x.argmin(1), x)
     agree(lambda x: x.any() & x.all(), x)
     for ufunc in (np.add, np.multiply, np.maximum, np.minimum, np.logical_and, np.logical_or, np.logaddexp):
@@ -178,7 +203,11 @@ def test_logsumexp(agree):
 
 
 @pytest.mark.parametrize("axis", [None, 0, (0, 2)], ids=str)
-@pytest.mark.parametrize("reduce", [np.sum, np.prod, np.max, np.min, np.mean, np.var, np.std, np.logaddexp.reduce], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "reduce",
+    [np.sum, np.prod, np.max, np.min, np.mean, np.var, np.std, np.logaddexp.reduce],
+    ids=lambda f: f.__name__,
+)
 def test_gradients(slopes, reduce, axis):
     slopes(lambda x: reduce(x, axis=axis), data("float64"), rtol=1e-5)
 
@@ -191,7 +220,11 @@ def test_gradients_with_named_dims(slopes):
 def test_prod_gradient_at_zeros():
     x = np.array([2.0, 0.0, 3.0])
     gradient = ons.grad(np.prod)
-    for f in (gradient, ons.stage(gradient, x), ons.stage(gradient, specs=(ons.ArraySpec(("B",), "float64"),))):
+    for f in (
+        gradient,
+        ons.stage(gradient, x),
+        ons.stage(gradient, specs=(ons.ArraySpec(("B",), "float64"),)),
+    ):
         np.testing.assert_array_equal(f(x), [0, 6, 0])
         np.testing.assert_array_equal(f(x * [1, 1, 0]), [0, 0, 0])
     hessian_row = ons.grad(lambda x: gradient(x)[0])

@@ -129,7 +129,11 @@ def test_slices_of_named_dims(agree, n):
 )
 def test_slices_bounded_by_dims(agree, bound):
     for n in (0, 1, 2, 3, 5):
-        agree(lambda x: slice_axes(x, {0: bound(x.shape[0])}) if hasattr(x, "spec") else x[bound(len(x))], data(n, 2), shapes=[("B", 2)])
+        agree(
+            lambda x: slice_axes(x, {0: bound(x.shape[0])}) if hasattr(x, "spec") else x[bound(len(x))],
+            data(n, 2),
+            shapes=[("B", 2)],
+        )
 
 
 def test_neighbours_have_equal_dims(agree):

@@ -19,7 +19,21 @@ def data(dtype="float64", shape=(3, 5)):
 
 
 @pytest.mark.parametrize(
-    "dtype", ["float64", "float32", "float16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"]
+    "dtype",
+    [
+        "float64",
+        "float32",
+        "float16",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "bool",
+    ],
 )
 def test_dtypes(agree, dtype):
     x = data(dtype)
@@ -42,7 +56,13 @@ def test_large_unsigned(agree):
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
 def test_nan_last_and_stable(agree, dtype):
-    for values in ([3, NAN, 1], [1, 0, 1, 0, 1], [NAN, INF, NAN, INF, -INF, 1, NAN], [0.0, -0.0, 0.0, -0.0], [NAN] * 3):
+    for values in (
+        [3, NAN, 1],
+        [1, 0, 1, 0, 1],
+        [NAN, INF, NAN, INF, -INF, 1, NAN],
+        [0.0, -0.0, 0.0, -0.0],
+        [NAN] * 3,
+    ):
         x = np.array(values, dtype)
         agree(np.sort, x)
         agree(lambda x: np.argsort(x, stable=True), x)
@@ -81,7 +101,11 @@ def test_searchsorted(agree):
     v = np.array([[-1, 0, 3], [4.5, 8, 99]], "float32")
     for side in ("left", "right"):
         agree(lambda a, v, side=side: np.searchsorted(a, v, side=side), a, v)
-        agree(lambda a, v, side=side: np.searchsorted(a, v, side=side), np.array([1.0, 2, NAN, NAN]), np.array([NAN, 1, 3, -INF, INF]))
+        agree(
+            lambda a, v, side=side: np.searchsorted(a, v, side=side),
+            np.array([1.0, 2, NAN, NAN]),
+            np.array([NAN, 1, 3, -INF, INF]),
+        )
         agree(lambda v, side=side: np.searchsorted(np.array([1, 2, 2, 3]), v, side), np.array([2, 0, 9]))
     agree(lambda a, v: np.searchsorted(a, v), np.zeros(0), v)
     agree(lambda a, v, s: np.searchsorted(a, v, sorter=s), a[::-1].copy(), v, np.argsort(a[::-1]))
@@ -92,7 +116,12 @@ def test_median_and_quantiles(agree):
     for axis in (None, 0, 1, (0, 2)):
         agree(lambda x, axis=axis: np.median(x, axis=axis, keepdims=True), x)
         for method in ("linear", "lower", "higher", "midpoint", "nearest"):
-            agree(lambda x, axis=axis, m=method: np.quantile(x, np.array([[0.0, 0.3], [0.5, 1.0]]), axis=axis, method=m), x)
+            agree(
+                lambda x, axis=axis, m=method: np.quantile(
+                    x, np.array([[0.0, 0.3], [0.5, 1.0]]), axis=axis, method=m
+                ),
+                x,
+            )
     agree(lambda x: np.percentile(x, 35.0, axis=1, keepdims=True), x)
     agree(np.median, data("int32", (6,)))
     agree(np.median, np.array([1, NAN, 2]))
