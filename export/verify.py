@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from ..stage.program import Atom, Equation, Program, Var, live_equations
 from ..stage.staged import StagedProgram
 from .lower import Lowered
 from .runtime.session import LEVELS
-from .verification.compare import Difference, difference, same_bits
+from .verification.compare import Difference, same_bits
 from .verification.equations import Departure, EquationCheck
 from .verification.exposure import Candidate, ExposedPiece, pieces, read, run_model, threads_for
 from .verification.precision import Precisions, Tape, widen
@@ -127,7 +127,9 @@ def verify(
 class _Verification:
     """One verification: what is found along the way."""
 
-    def __init__(self, candidate: Candidate, reference: Program, rtol: float, atol: float, seed: int, name: str) -> None:
+    def __init__(
+        self, candidate: Candidate, reference: Program, rtol: float, atol: float, seed: int, name: str
+    ) -> None:
         self.candidate = candidate
         self.reference = reference
         self.rtol = rtol
@@ -138,6 +140,7 @@ class _Verification:
         self.worst: list[Difference | None] = [None] * len(reference.outputs)
         # Outputs by whether some sample's whole result could tell right from wrong
         self.uncertain: set[int] = set()
+        self.unseen: set[str] = set()
         self.certain: set[int] = set()
         self._spreads: dict[int, Spread] = {}
 
@@ -153,17 +156,26 @@ class _Verification:
             for sample in samples:
                 env = exposed.values(sample.arrays)
                 for eqn, dying in zip(piece.equations, ends, strict=True):
-                    if all(v in env for v in (*(a for a in eqn.inputs if isinstance(a, Var)), *eqn.outputs)):
-                        inputs = [read(env, a) for a in eqn.inputs]
-                        departure = check(eqn, inputs, [env[v] for v in eqn.outputs], sample.sizes)
-                        if departure is not None:
-                            raise self._departed(departure, sample)
+                    if not all(
+                        v in env for v in (*(a for a in eqn.inputs if isinstance(a, Var)), *eqn.outputs)
+                    ):
+                        self.unseen.add(eqn.primitive.name)
+                        continue
+                    departure = check(
+                        eqn, [read(env, a) for a in eqn.inputs], [env[v] for v in eqn.outputs], sample.sizes
+                    )
+                    if departure is not None:
+                        raise self._departed(departure, sample)
                     for var in dying:
                         env.pop(var, None)
 
     def _departed(self, departure: Departure, sample: Sample) -> VerificationError:
         eqn = departure.equation
-        where = f"output {departure.output} of {eqn.primitive.name}" if len(eqn.outputs) > 1 else eqn.primitive.name
+        where = (
+            f"output {departure.output} of {eqn.primitive.name}"
+            if len(eqn.outputs) > 1
+            else eqn.primitive.name
+        )
         what = departure.problem or _describe(departure.difference)
         outputs = self._outputs_of(eqn)
         return VerificationError(
@@ -179,7 +191,11 @@ class _Verification:
         for other in self.candidate.program.equations:
             if any(a in touched for a in other.inputs):
                 touched.update(other.outputs)
-        return [n for n, a in zip(self.candidate.out_names, self.candidate.program.outputs, strict=True) if a in touched]
+        return [
+            n
+            for n, a in zip(self.candidate.out_names, self.candidate.program.outputs, strict=True)
+            if a in touched
+        ]
 
     # every output
 
@@ -190,7 +206,12 @@ class _Verification:
         ):
             for i, (got, reference) in enumerate(zip(outputs, sample.reference, strict=True)):
                 if got.dtype != reference.dtype or got.shape != reference.shape:
-                    raise self._wrong(i, sample, level, f"expected {reference.dtype.name}{list(reference.shape)}, got {got.dtype.name}{list(got.shape)}")
+                    raise self._wrong(
+                        i,
+                        sample,
+                        level,
+                        f"expected {reference.dtype.name}{list(reference.shape)}, got {got.dtype.name}{list(got.shape)}",
+                    )
                 if not same_bits(got, reference):
                     self._compare(number, i, got, sample, level)
 
@@ -198,7 +219,9 @@ class _Verification:
         spread = self._spreads.get(number)
         if spread is None:
             tools = (self.precisions, self.tape)
-            spread = self._spreads[number] = Spread(self.reference, sample.arrays, sample.reference, sample.sizes, tools)
+            spread = self._spreads[number] = Spread(
+                self.reference, sample.arrays, sample.reference, sample.sizes, tools
+            )
             spread.run(1)
         slack = self._slack(sample.reference[i])
         found = spread.compare(i, got, slack)
@@ -238,7 +261,11 @@ class _Verification:
 
     def output_check(self, i: int, samples: Sequence[Sample], skipped: Sequence[str]) -> OutputCheck:
         found = self.worst[i]
-        note = "rounding may move most of it by its own size, so that only its equations were checked" if i in self.uncertain - self.certain else ""
+        note = (
+            "rounding may move most of it by its own size, so that only its equations were checked"
+            if i in self.uncertain - self.certain
+            else ""
+        )
         return OutputCheck(
             self.candidate.out_names[i],
             found.error if found else 0.0,
@@ -277,10 +304,15 @@ class _Verification:
             still = [
                 n
                 for k, n in enumerate(self.candidate.in_names)
-                if samples[0].arrays[k].size and all(same_bits(s.arrays[k], samples[0].arrays[k]) for s in samples[1:])
+                if samples[0].arrays[k].size
+                and all(same_bits(s.arrays[k], samples[0].arrays[k]) for s in samples[1:])
             ]
             if still:
                 notes.append(f"inputs with the same value on every sample: {', '.join(still)}")
+        if self.unseen:
+            notes.append(
+                f"not checked one by one, since their values have no name in the model: {', '.join(sorted(self.unseen))}"
+            )
         if self.precisions.refused:
             notes.append(f"checked in their own precision only: {', '.join(self.precisions.refused)}")
         return tuple(notes)

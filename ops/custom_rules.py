@@ -270,7 +270,7 @@ class CustomOp(Primitive):
                 raise
             raise MissingRuleError(
                 f"{self.name}: it is opaque: staging it needs def_abstract and def_onnx, differentiating it def_jvp or def_transpose, vmap of it "
-                f"in a staged program def_batch; its implementation cannot be traced ({_cause(error)})"
+                f"def_abstract, and def_batch in a staged program; its implementation cannot be traced ({_cause(error)})"
             ) from error
         if traced.captured:
             raise TracingError(f"{self.name}: its implementation uses a traced array from outside; pass it as an argument")

@@ -21,7 +21,19 @@ from ...stage.dtypes import FLOAT32, FLOAT64, DType, is_float
 from ...stage.primitive import Array
 from ...stage.program import Equation
 from .compare import Difference, difference, same_bits
-from .precision import Precisions, Sizes, Tape, float_info, is_decision, is_exact, jitter, magnitudes, root_mean_square, spread_length, widen
+from .precision import (
+    Precisions,
+    Sizes,
+    Tape,
+    float_info,
+    is_decision,
+    is_exact,
+    jitter,
+    magnitudes,
+    root_mean_square,
+    spread_length,
+    widen,
+)
 
 # Units of roundoff that an operation may be off, where IEEE arithmetic fixes its bits and where it does not.
 _EXACT_ULPS: Final = 4.0
@@ -54,7 +66,9 @@ class EquationCheck:
         self.rtol = rtol
         self.atol = atol
 
-    def __call__(self, eqn: Equation, inputs: Sequence[Array], got: Sequence[Array], sizes: Sizes) -> Departure | None:
+    def __call__(
+        self, eqn: Equation, inputs: Sequence[Array], got: Sequence[Array], sizes: Sizes
+    ) -> Departure | None:
         """None if `got` is what the equation gives for `inputs`."""
         native = self.precisions.native(eqn, inputs, sizes)
         wrong = [i for i, (a, b) in enumerate(zip(got, native, strict=True)) if not same_bits(a, b)]
@@ -68,12 +82,22 @@ class EquationCheck:
         return self._compare(eqn, inputs, got, native, wrong, sizes)
 
     def _compare_exact(
-        self, eqn: Equation, inputs: Sequence[Array], got: Sequence[Array], native: Sequence[Array], wrong: Sequence[int], sizes: Sizes
+        self,
+        eqn: Equation,
+        inputs: Sequence[Array],
+        got: Sequence[Array],
+        native: Sequence[Array],
+        wrong: Sequence[int],
+        sizes: Sizes,
     ) -> Departure | None:
         for i in wrong:
             reference = native[i]
             if is_float(reference.dtype):
-                found = difference(got[i], [reference], self._slack(reference) + _rounding(widen(reference), reference, _EXACT_ULPS))
+                found = difference(
+                    got[i],
+                    [reference],
+                    self._slack(reference) + _rounding(widen(reference), reference, _EXACT_ULPS),
+                )
                 if found.wrong and _may_jump(eqn, inputs):
                     moved = [r[i] for r in self._moved(eqn, inputs, sizes, _MORE_PAIRS)]
                     tolerance = self._slack(reference) + _rounding(widen(reference), reference, _ULPS)
@@ -85,7 +109,13 @@ class EquationCheck:
         return None
 
     def _compare(
-        self, eqn: Equation, inputs: Sequence[Array], got: Sequence[Array], native: Sequence[Array], wrong: Sequence[int], sizes: Sizes
+        self,
+        eqn: Equation,
+        inputs: Sequence[Array],
+        got: Sequence[Array],
+        native: Sequence[Array],
+        wrong: Sequence[int],
+        sizes: Sizes,
     ) -> Departure | None:
         wide = [widen(x) for x in inputs]
         high = self.precisions.high.evaluate(eqn, wide, sizes) or [widen(x) for x in native]
@@ -100,13 +130,21 @@ class EquationCheck:
                 if is_float(reference.dtype):
                     ulps = _HALF_ULPS if _in_single(eqn, reference.dtype) else _ULPS
                     tolerance = self._slack(reference) + _rounding(high[i], reference, ulps)
-                    tolerance = tolerance + _OWN_ERROR * own[i] + _CONDITIONING * _movement(high[i], [m[i] for m in moved])
+                    tolerance = (
+                        tolerance
+                        + _OWN_ERROR * own[i]
+                        + _CONDITIONING * _movement(high[i], [m[i] for m in moved])
+                    )
                     if length > 1:
                         roundoff = _working_roundoff(eqn, reference.dtype)
-                        tolerance = tolerance + _SUMMATION * roundoff * np.sqrt(length) * np.nan_to_num(np.abs(sums[i]))
+                        tolerance = tolerance + _SUMMATION * roundoff * np.sqrt(length) * np.nan_to_num(
+                            np.abs(sums[i])
+                        )
                     found = difference(got[i], [reference, high[i]], tolerance)
                 else:
-                    found = difference(got[i], [reference], np.where(_undefined(inputs, reference), np.inf, 0.0))
+                    found = difference(
+                        got[i], [reference], np.where(_undefined(inputs, reference), np.inf, 0.0)
+                    )
                 if found.wrong:
                     departure = Departure(eqn, i, "", found)
                     break
@@ -126,7 +164,8 @@ class EquationCheck:
             noise = [self.tape.read(x.shape) if is_float(x.dtype) else None for x in inputs]
             for sign in (1.0, -1.0):
                 operands = [
-                    x if n is None else jitter(widen(x), 2.0 * sign * _working_roundoff(eqn, x.dtype) * n) for x, n in zip(inputs, noise, strict=True)
+                    x if n is None else jitter(widen(x), 2.0 * sign * _working_roundoff(eqn, x.dtype) * n)
+                    for x, n in zip(inputs, noise, strict=True)
                 ]
                 result = self.precisions.high.evaluate(eqn, operands, sizes)
                 if result is not None:
@@ -134,11 +173,17 @@ class EquationCheck:
         return results
 
     def _own_errors(
-        self, eqn: Equation, inputs: Sequence[Array], native: Sequence[Array], high: Sequence[Array], sizes: Sizes
+        self,
+        eqn: Equation,
+        inputs: Sequence[Array],
+        native: Sequence[Array],
+        high: Sequence[Array],
+        sizes: Sizes,
     ) -> list[Array | float]:
         """What the NumPy rule is off in the equation's own dtypes."""
         errors: list[Array | float] = [
-            _error(h, widen(n)) if is_float(n.dtype) and n.dtype != FLOAT64 else 0.0 for n, h in zip(native, high, strict=True)
+            _error(h, widen(n)) if is_float(n.dtype) and n.dtype != FLOAT64 else 0.0
+            for n, h in zip(native, high, strict=True)
         ]
         doubles = [i for i, n in enumerate(native) if n.dtype == FLOAT64]
         if doubles:
@@ -190,7 +235,11 @@ def _movement(center: Array, moved: Sequence[Array]) -> Array | float:
 
 def _may_jump(eqn: Equation, inputs: Sequence[Array]) -> bool:
     """Whether rounding inside the operation comes before its decision: floor_divide and mod divide, floor does not."""
-    return eqn.primitive.shadow == "decision" and eqn.primitive.elementwise and sum(is_float(x.dtype) for x in inputs) > 1
+    return (
+        eqn.primitive.shadow == "decision"
+        and eqn.primitive.elementwise
+        and sum(is_float(x.dtype) for x in inputs) > 1
+    )
 
 
 def _undefined(inputs: Sequence[Array], reference: Array) -> Array | bool:

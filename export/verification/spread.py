@@ -45,7 +45,14 @@ _ULPS: Final = 8.0
 class Spread:
     """The outputs of a program at one sample: by the reference, and how far perturbed runs scatter about it."""
 
-    def __init__(self, program: Program, arrays: Sequence[Array], reference: Sequence[Array], sizes: Sizes, tools: tuple[Precisions, Tape]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        arrays: Sequence[Array],
+        reference: Sequence[Array],
+        sizes: Sizes,
+        tools: tuple[Precisions, Tape],
+    ) -> None:
         self.program = Program(program.inputs, live_equations(program), program.outputs, program.name)
         self.arrays = arrays
         self.reference = list(reference)
@@ -133,16 +140,27 @@ class Spread:
                 lane[var] = random_round(v, dtype, amplitude, sign * noise)
 
     def _moved(
-        self, eqn: Equation, inputs: Sequence[Array], wide: Sequence[Array], value: list[Array], noise: Sequence[Array | None], sign: float
+        self,
+        eqn: Equation,
+        inputs: Sequence[Array],
+        wide: Sequence[Array],
+        value: list[Array],
+        noise: Sequence[Array | None],
+        sign: float,
     ) -> list[Array]:
         """The result for operands moved a little, where the result is one that gets rounded."""
-        rounded = [is_float(v.spec.dtype) and not _is_on_grid(x, v.spec.dtype) for v, x in zip(eqn.outputs, value, strict=True)]
+        rounded = [
+            is_float(v.spec.dtype) and not _is_on_grid(x, v.spec.dtype)
+            for v, x in zip(eqn.outputs, value, strict=True)
+        ]
         if not any(rounded):
             return value
         moved = self.precisions.high.evaluate(
             eqn,
             [
-                w if n is None or n.shape != w.shape else jitter(w, _JITTER * sign * float_info(x.dtype).noise * n)
+                w
+                if n is None or n.shape != w.shape
+                else jitter(w, _JITTER * sign * float_info(x.dtype).noise * n)
                 for x, w, n in zip(inputs, wide, noise, strict=True)
             ],
             self.sizes,
@@ -155,7 +173,12 @@ class Spread:
         ]
 
     def _amplitudes(
-        self, eqn: Equation, inputs: Sequence[Array], wide: Sequence[Array], value: Sequence[Array], exact: bool
+        self,
+        eqn: Equation,
+        inputs: Sequence[Array],
+        wide: Sequence[Array],
+        value: Sequence[Array],
+        exact: bool,
     ) -> list[Array | float]:
         sums = value if exact else magnitudes(eqn, wide, value, self.precisions, self.sizes)
         length = 1.0 if exact else spread_length(eqn, inputs, value)
@@ -172,7 +195,9 @@ class Spread:
                     amplitude = amplitude + _NOISE * info.roundoff * root_mean_square(v)
                 if length > 1.0:
                     # The grid of float64 is coarser than its rounding: sums are not off by more of it, only by more roundoff.
-                    amplitude = amplitude + _SUM_NOISE * max(info.roundoff * np.sqrt(length), info.noise) * np.abs(total)
+                    amplitude = amplitude + _SUM_NOISE * max(
+                        info.roundoff * np.sqrt(length), info.noise
+                    ) * np.abs(total)
             amplitudes.append(amplitude)
         return amplitudes
 
@@ -203,4 +228,3 @@ def _distance(a: Array, b: Array) -> Array:
         distance = np.abs(x - y)
         same = (a == b) | (np.isnan(x) & np.isnan(y))
         return np.where(same, 0.0, np.where(np.isnan(distance), np.inf, distance))
-

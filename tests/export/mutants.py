@@ -17,7 +17,19 @@ from onstage.stage.program import Const, Equation, Program, constant
 Model = Any
 Node = Any
 
-_SWAPPABLE = {"Sub", "Div", "Pow", "MatMul", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Mod", "Gather", "Gemm"}
+_SWAPPABLE = {
+    "Sub",
+    "Div",
+    "Pow",
+    "MatMul",
+    "Less",
+    "LessOrEqual",
+    "Greater",
+    "GreaterOrEqual",
+    "Mod",
+    "Gather",
+    "Gemm",
+}
 _REPLACED = {
     "Max": "Min", "Min": "Max", "Less": "LessOrEqual", "LessOrEqual": "Less", "Greater": "GreaterOrEqual", "GreaterOrEqual": "Greater",
     "Tanh": "Erf", "Exp": "Softplus", "Sqrt": "Abs", "ReduceMax": "ReduceMin", "ReduceMin": "ReduceMax", "Floor": "Ceil", "Ceil": "Floor",
@@ -35,7 +47,13 @@ class Mutant(NamedTuple):
     model: Model
 
 
-def mutants(model: Model, arrays: Sequence[Any], rng: np.random.Generator, dtypes: dict[str, str], sizes: dict[str, Any]) -> Iterator[Mutant]:
+def mutants(
+    model: Model,
+    arrays: Sequence[Any],
+    rng: np.random.Generator,
+    dtypes: dict[str, str],
+    sizes: dict[str, Any],
+) -> Iterator[Mutant]:
     """One faulty copy for each place and kind of fault. arrays: of the inputs; dtypes, sizes: dtype and shape of the values that are known."""
     for i, node in enumerate(model.graph.node):
         for kind, edit in _EDITS.items():
@@ -137,7 +155,9 @@ def _drop(model: Model, i: int, rng: np.random.Generator, dtypes: Any, sizes: di
     return True
 
 
-def _factor(model: Model, i: int, rng: np.random.Generator, dtypes: dict[str, str], sizes: dict[str, int]) -> bool:
+def _factor(
+    model: Model, i: int, rng: np.random.Generator, dtypes: dict[str, str], sizes: dict[str, int]
+) -> bool:
     node = model.graph.node[i]
     if node.op_type in ("Constant", "Shape") or dtypes.get(node.output[0]) not in _FLOATS:
         return False
@@ -149,11 +169,18 @@ def _precision(model: Model, i: int, rng: np.random.Generator, dtypes: dict[str,
     """Through a narrower dtype and back: float64 through float32, float32 through float16, integers through int8."""
     node = model.graph.node[i]
     dtype = dtypes.get(node.output[0])
-    narrow = {"float64": onnx.TensorProto.FLOAT, "float32": onnx.TensorProto.FLOAT16, "int64": onnx.TensorProto.UINT8, "int32": onnx.TensorProto.UINT8}
+    narrow = {
+        "float64": onnx.TensorProto.FLOAT,
+        "float32": onnx.TensorProto.FLOAT16,
+        "int64": onnx.TensorProto.UINT8,
+        "int32": onnx.TensorProto.UINT8,
+    }
     if dtype not in narrow or node.op_type in ("Constant", "Shape"):
         return False
     back = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    return _after(model, i, lambda name: [("Cast", [name], {"to": narrow[dtype]}), ("Cast", ["@"], {"to": back})])
+    return _after(
+        model, i, lambda name: [("Cast", [name], {"to": narrow[dtype]}), ("Cast", ["@"], {"to": back})]
+    )
 
 
 def _lost_cast(model: Model, i: int, rng: np.random.Generator, dtypes: dict[str, str], sizes: Any) -> bool:
@@ -186,7 +213,11 @@ def _after(model: Model, i: int, make: Callable[[str], list[tuple[str, list[str]
     for k, (op, operands, attributes) in enumerate(steps):
         source = f"mutated_{k}"
         target = name if k == len(steps) - 1 else f"mutated_{k + 1}"
-        added.append(helper.make_node(op, [source if o in (name, "@") else o for o in operands], [target], **attributes))
+        added.append(
+            helper.make_node(
+                op, [source if o in (name, "@") else o for o in operands], [target], **attributes
+            )
+        )
     nodes = list(model.graph.node)
     rebuilt = [*nodes[: i + 1], *added, *nodes[i + 1 :]]
     copies = [onnx.NodeProto.FromString(n.SerializeToString()) for n in rebuilt]
@@ -236,7 +267,9 @@ _EDITS: dict[str, Callable[..., bool]] = {
 class Probe:
     """Runs models on fixed inputs and looks at every value that the honest model shows; knows nothing of verification."""
 
-    def __init__(self, model: Model, names: Sequence[str], in_names: Sequence[str], arrays: Sequence[Any], seed: int) -> None:
+    def __init__(
+        self, model: Model, names: Sequence[str], in_names: Sequence[str], arrays: Sequence[Any], seed: int
+    ) -> None:
         self.names = [*names]
         self.in_names = tuple(in_names)
         rng = np.random.default_rng(seed)
@@ -285,7 +318,15 @@ class Probe:
 
 def onnxruntime_errors() -> tuple[type[Exception], ...]:
     """ONNX Runtime's errors derive from Exception alone."""
-    names = ("Fail", "InvalidArgument", "InvalidGraph", "RuntimeException", "NotImplemented", "NoSuchFile", "InvalidProtobuf")
+    names = (
+        "Fail",
+        "InvalidArgument",
+        "InvalidGraph",
+        "RuntimeException",
+        "NotImplemented",
+        "NoSuchFile",
+        "InvalidProtobuf",
+    )
     return (*(getattr(ort.capi.onnxruntime_pybind11_state, n) for n in names), RuntimeError)
 
 
@@ -325,7 +366,9 @@ def program_mutants(program: Program, rng: np.random.Generator) -> Iterator[tupl
 
 
 def _wrong_equations(eqn: Equation) -> Iterator[tuple[str, Equation]]:
-    def changed(primitive: Any = eqn.primitive, inputs: Any = eqn.inputs, params: Any = eqn.params) -> Equation:
+    def changed(
+        primitive: Any = eqn.primitive, inputs: Any = eqn.inputs, params: Any = eqn.params
+    ) -> Equation:
         return Equation(primitive, tuple(inputs), params, eqn.outputs, eqn.source)
 
     name = eqn.primitive.name

@@ -25,8 +25,20 @@ def draw(seed: int) -> Drawn:
     """The random program of a seed."""
     rng = np.random.default_rng(seed)
     kind = ("expression", "expression", "gradient", "mlp", "attention", "integers")[seed % 6]
-    dtype = np.dtype(rng.choice(["float32", "float32", "float64", "float16"] if kind in ("expression", "gradient") else ["float32", "float64"]))
-    return {"expression": _expression, "gradient": _gradient, "mlp": _mlp, "attention": _attention, "integers": _integers}[kind](rng, dtype, seed)
+    dtype = np.dtype(
+        rng.choice(
+            ["float32", "float32", "float64", "float16"]
+            if kind in ("expression", "gradient")
+            else ["float32", "float64"]
+        )
+    )
+    return {
+        "expression": _expression,
+        "gradient": _gradient,
+        "mlp": _mlp,
+        "attention": _attention,
+        "integers": _integers,
+    }[kind](rng, dtype, seed)
 
 
 def _choices(rng: np.random.Generator, steps: int) -> list[tuple[int, int, int, int]]:
@@ -192,6 +204,11 @@ def _integers(rng: np.random.Generator, dtype: Any, seed: int) -> Drawn:
         rows = table[index]
         whole = [count // 3, count % 4, count * 7 - 2, np.maximum(count, index.astype(np.int32))][choice]
         kept = np.sum(rows * whole.astype(rows.dtype)[:, None], axis=0)
-        return kept, whole, np.argmax(rows, axis=0), ons.grad(lambda t: np.sum(np.sin(t[index]) * kept))(table)
+        return (
+            kept,
+            whole,
+            np.argmax(rows, axis=0),
+            ons.grad(lambda t: np.sum(np.sin(t[index]) * kept))(table),
+        )
 
     return Drawn(f"integers{seed}", function, (table, index, count))

@@ -49,7 +49,9 @@ def edited(staged: Any, edit: Callable[[Any], None], *args: Any, **options: Any)
     lowered = lowered_of(staged)
     model = onnx.ModelProto.FromString(lowered.model.SerializeToString())
     edit(model)
-    return verify_staged(staged, lowered, model.SerializeToString(), example=arrays_of(staged, args), **options)
+    return verify_staged(
+        staged, lowered, model.SerializeToString(), example=arrays_of(staged, args), **options
+    )
 
 
 def normal(*shape: int, dtype: Any = F32, seed: int = 0) -> Any:
@@ -86,15 +88,30 @@ def test_many_honest_random_programs_are_verified() -> None:
 MILLION = 1_000_000
 BIG: dict[str, tuple[Callable[..., Any], Callable[[Any], tuple[Any, ...]]]] = {
     "sum and mean": (lambda x: (np.sum(x), np.mean(x)), lambda d: (normal(MILLION, dtype=d),)),
-    "sum and mean of positives": (lambda x: (np.sum(x), np.mean(x)), lambda d: (np.abs(normal(MILLION, dtype=d)) + 100,)),
-    "sums along axes": (lambda x: (np.sum(x, axis=0), np.mean(x, axis=1)), lambda d: (normal(1000, 1000, dtype=d),)),
+    "sum and mean of positives": (
+        lambda x: (np.sum(x), np.mean(x)),
+        lambda d: (np.abs(normal(MILLION, dtype=d)) + 100,),
+    ),
+    "sums along axes": (
+        lambda x: (np.sum(x, axis=0), np.mean(x, axis=1)),
+        lambda d: (normal(1000, 1000, dtype=d),),
+    ),
     "matmul": (lambda a, b: a @ b, lambda d: (normal(16, 4096, dtype=d), normal(4096, 8, dtype=d, seed=1))),
-    "matmul of positives": (lambda a, b: a @ b, lambda d: (np.abs(normal(16, 4096, dtype=d)), np.abs(normal(4096, 8, dtype=d, seed=1)))),
+    "matmul of positives": (
+        lambda a, b: a @ b,
+        lambda d: (np.abs(normal(16, 4096, dtype=d)), np.abs(normal(4096, 8, dtype=d, seed=1))),
+    ),
     "floor of exp": (lambda x: np.floor(np.exp(x)), lambda d: (2 * normal(200_000, dtype=d),)),
-    "sum of floor of exp": (lambda x: np.sum(np.floor(np.exp(x)) * x), lambda d: (2 * normal(20_000, dtype=d),)),
+    "sum of floor of exp": (
+        lambda x: np.sum(np.floor(np.exp(x)) * x),
+        lambda d: (2 * normal(20_000, dtype=d),),
+    ),
     "logsumexp": (lambda x: nn.logsumexp(x, axis=1), lambda d: (30 * normal(100, 1000, dtype=d),)),
     "saturated sigmoid": (lambda x: np.log(nn.sigmoid(x)), lambda d: (np.linspace(-40, 40, 101).astype(d),)),
-    "sin of large numbers": (lambda x: np.sin(x) + np.cos(x), lambda d: (normal(1000, dtype=d) * d.type(1e5),)),
+    "sin of large numbers": (
+        lambda x: np.sin(x) + np.cos(x),
+        lambda d: (normal(1000, dtype=d) * d.type(1e5),),
+    ),
     "cumsum": (lambda x: np.cumsum(x), lambda d: (normal(20_000, dtype=d),)),
     "log10 at its jumps": (lambda x: np.floor(np.log10(x)), lambda d: ((10.0 ** np.arange(8)).astype(d),)),
 }
@@ -137,7 +154,9 @@ def test_half_width_floats_and_overflow() -> None:
 
 def test_named_dims_are_tried_at_other_sizes() -> None:
     spec = ons.ArraySpec(("B", 3), "float32")
-    report = verified_specs(lambda x, w: (np.tanh(x @ w), np.mean(x, axis=1)), spec, ons.ArraySpec((3, "H"), "float32"))
+    report = verified_specs(
+        lambda x, w: (np.tanh(x @ w), np.mean(x, axis=1)), spec, ons.ArraySpec((3, "H"), "float32")
+    )
     assert report.verified == ("out.0", "out.1")
     sizes = [text[text.index("(") :] for text in report.samples]
     assert "(B=1, H=1)" in sizes and "(B=0, H=0)" in sizes and len(set(sizes)) == 4
@@ -186,7 +205,10 @@ def test_a_gradient_hidden_by_a_tiny_learning_rate_is_seen() -> None:
         del model.graph.node[:]
         model.graph.node.extend(nodes)
 
-    with pytest.raises(ons.VerificationError, match=r"output 'out\.w' is wrong.*first equation that departs.*is (gemm|matmul)") as caught:
+    with pytest.raises(
+        ons.VerificationError,
+        match=r"output 'out\.w' is wrong.*first equation that departs.*is (gemm|matmul)",
+    ) as caught:
         edited(staged, spoil, params, x)
     assert caught.value.source is not None and caught.value.source.label.startswith("test_verify.py:")
     assert "np.tanh(x @ p" in str(caught.value)
@@ -207,7 +229,10 @@ def test_the_first_equation_that_departs_is_named_with_its_line() -> None:
     with pytest.raises(ons.VerificationError) as caught:
         edited(staged, swap, normal(5))
     message = str(caught.value)
-    assert "output 'out.0' is wrong" in message and "subtract (f32[5]), on example: 5 elements are off" in message
+    assert (
+        "output 'out.0' is wrong" in message
+        and "subtract (f32[5]), on example: 5 elements are off" in message
+    )
     assert "z = y - x" in message
 
 
@@ -226,7 +251,10 @@ def test_a_fault_of_a_pass_is_seen_at_the_outputs() -> None:
     right = ons.stage(lambda x: np.tanh(x) - x, normal(4))
     wrong = ons.stage(lambda x: x - np.tanh(x), normal(4))
     lowered = lowered_of(wrong)
-    with pytest.raises(ons.VerificationError, match="output 'out' is wrong at ORT_DISABLE_ALL on example.*a pass before the lowering"):
+    with pytest.raises(
+        ons.VerificationError,
+        match=r"output 'out' is wrong at ORT_DISABLE_ALL on example.*a pass before the lowering",
+    ):
         verify(
             wrong.program,
             lowered.model.SerializeToString(),
@@ -271,7 +299,9 @@ def test_another_shape_or_a_model_that_does_not_load_is_a_verification_error() -
         n.attribute.append(onnx.helper.make_attribute("axis", 0))
         n.input[1] = n.input[0]
 
-    with pytest.raises(ons.VerificationError, match=r"expected float32\[3, 3\], got float32\[6, 3\]|does not load"):
+    with pytest.raises(
+        ons.VerificationError, match=r"expected float32\[3, 3\], got float32\[6, 3\]|does not load"
+    ):
         edited(staged, widen, normal(3, 3))
 
     def break_it(model: Any) -> None:
@@ -342,9 +372,15 @@ def test_slack_is_added_where_the_user_gives_it() -> None:
 def test_a_report_is_plain_data_and_says_what_was_done() -> None:
     report = verified(sgd, {"w": normal(3, 2)}, normal(4, 3, seed=1))
     data = json.loads(json.dumps(report.to_json(), allow_nan=False))
-    assert data["levels"] == ["ORT_DISABLE_ALL", "ORT_ENABLE_ALL"] and data["policy"] == {"seed": 0, "rtol": None, "atol": None}
+    assert data["levels"] == ["ORT_DISABLE_ALL", "ORT_ENABLE_ALL"] and data["policy"] == {
+        "seed": 0,
+        "rtol": None,
+        "atol": None,
+    }
     assert data["outputs"][0]["name"] == "out.w" and data["outputs"][0]["verified"] is True
-    assert data["samples"] == ["example", "noise", "growing noise"] and data["equations"] == report.equations > 5
+    assert (
+        data["samples"] == ["example", "noise", "growing noise"] and data["equations"] == report.equations > 5
+    )
     assert "1 of 1 outputs verified" in repr(report) and "out.w" in str(report)
 
 
@@ -360,7 +396,9 @@ def test_values_are_looked_at_in_pieces_where_memory_is_short(monkeypatch: pytes
     assert len(cut) > 2 and sum(len(p.equations) for p in cut) == whole.equations
     made: list[Any] = []
     real = exposure.ExposedPiece.__init__
-    monkeypatch.setattr(exposure.ExposedPiece, "__init__", lambda self, c, p: (made.append(p), real(self, c, p))[1])
+    monkeypatch.setattr(
+        exposure.ExposedPiece, "__init__", lambda self, c, p: (made.append(p), real(self, c, p))[1]
+    )
     monkeypatch.setattr(pieces, "__defaults__", (400,))
     assert verify_staged(staged, lowered, example=arrays).outputs == whole.outputs
     assert len(made) == len(cut)
