@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from ..ops.custom_rules import example_spec
+from ..ops.structure import reduce_sum_p
 from ..stage.dims import Dim
 from ..stage.primitive import Array, Params, Primitive, Unknown, find_primitive
 from ..stage.program import Program
 from ..stage.spec import ArraySpec, DimLike, make_spec, spec_of
 from ..stage.trace import bind
-from ..ops.custom_rules import example_spec
-from ..ops.structure import reduce_sum_p
 from .batching import Axis, BatchContext, batch_program, put_axis
 from .rules import Mask, decomposition
 from .templates import pullback_template, tangent_template

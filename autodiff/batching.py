@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..ops.structure import broadcast_to_p, move_axis, reshape_p
 from ..stage import tree
 from ..stage.dims import same_dim
 from ..stage.errors import MissingRuleError, ProgramError, ShapeError, SignatureTypeError, SignatureValueError
@@ -17,7 +18,6 @@ from ..stage.spec import ArraySpec, DimLike, make_spec, spec_of
 from ..stage.staged import StagedProgram
 from ..stage.trace import bind, lift_constant, trace_program
 from ..stage.tracer import Tracer, settled
-from ..ops.structure import broadcast_to_p, move_axis, reshape_p
 from .gradient import apply_program, python_function, record, restage
 from .rules import decomposition
 

@@ -10,6 +10,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from ..ops.custom import CustomPrimitive
+from ..ops.custom_derivatives import CustomFunction
 from ..stage import tree
 from ..stage.config import config
 from ..stage.dtypes import is_float
@@ -18,8 +20,6 @@ from ..stage.interpreter import as_array
 from ..stage.primitive import Array
 from ..stage.spec import spec_of
 from ..stage.staging import stage
-from ..ops.custom import CustomPrimitive
-from ..ops.custom_derivatives import CustomFunction
 from .batching import vmap
 from .products import jvp, vjp
 
@@ -130,7 +130,7 @@ class _Subject:
         return [self.leaves[i] for i in chosen]
 
     def direction(self, arrays: Sequence[Array]) -> list[Array]:
-        return [self.rng.uniform(-1.0, 1.0, x.shape).astype(x.dtype) for x in arrays]
+        return [as_array(self.rng.uniform(-1.0, 1.0, x.shape)).astype(x.dtype) for x in arrays]
 
     def choices(self) -> list[tuple[int, ...]]:
         """Each differentiable leaf by itself, then all of them."""
@@ -298,7 +298,8 @@ def _check_stage(s: _Subject) -> None:
     def gradient(*xs: Any) -> list[Any]:
         return list(vjp(function, *xs)[1](cts))
 
-    for i, got, expected in zip(s.active, stage(gradient, *at)(*at), gradient(*at), strict=True):
+    staged: list[Any] = stage(gradient, *at)(*at)
+    for i, got, expected in zip(s.active, staged, gradient(*at), strict=True):
         s.compare(got, expected, "the staged gradient", f"the cotangent of {s.paths[i]}", "what it is outside staging", _run_tolerance(expected))
 
 
@@ -348,7 +349,7 @@ def _check_batch(s: _Subject) -> None:
 
 def _varied(s: _Subject, x: Array) -> Array:
     """Another example near x; integers and booleans stay, since their values may be indices."""
-    return (x * s.rng.uniform(0.9, 1.1, x.shape)).astype(x.dtype) if is_float(x.dtype) else x
+    return as_array(x * s.rng.uniform(0.9, 1.1, x.shape)).astype(x.dtype) if is_float(x.dtype) else x
 
 
 _CHECKS: Final[dict[str, Callable[[_Subject], None]]] = {
@@ -371,8 +372,8 @@ def check_gradient(f: Callable[..., Any], *args: Any, rtol: float = 1e-5, atol: 
     """
     label = getattr(f, "__name__", type(f).__name__)
     leaves, treedef = tree.flatten(tuple(args))
-    arrays = [as_array(x).astype(np.float64) if is_float(as_array(x).dtype) else x for x in leaves]
-    chosen = [i for i, x in enumerate(arrays) if isinstance(x, np.ndarray) and is_float(x.dtype)]
+    arrays: list[Any] = [as_array(x).astype(np.float64) if is_float(as_array(x).dtype) else x for x in leaves]
+    chosen = [i for i, x in enumerate(arrays) if is_float(as_array(x).dtype)]
     if not chosen:
         raise ValueError(f"check_gradient: {label} has no floating argument here")
     rng = np.random.default_rng(seed)
@@ -383,12 +384,14 @@ def check_gradient(f: Callable[..., Any], *args: Any, rtol: float = 1e-5, atol: 
             full[i] = x
         return tree.leaves(f(*tree.unflatten(treedef, full)))
 
-    at = [arrays[i] for i in chosen]
+    at: list[Array] = [arrays[i] for i in chosen]
     value, pullback = vjp(function, *at)
     outputs = [as_array(x) for x in value]
     if not all(is_float(x.dtype) for x in outputs):
         raise DTypeError(f"check_gradient: {label} returns {', '.join(x.dtype.name for x in outputs)}; floating results are needed")
-    weights = [np.ones_like(x) if len(outputs) == 1 and not x.ndim else rng.uniform(0.5, 1.5, x.shape).astype(x.dtype) for x in outputs]
+    weights: list[Array] = [
+        np.ones_like(x) if len(outputs) == 1 and not x.ndim else as_array(rng.uniform(0.5, 1.5, x.shape)).astype(x.dtype) for x in outputs
+    ]
     gradients = [as_array(g) for g in pullback(weights)]
     step = _STEPS["float64"][0]
     noise = 10 * np.finfo(np.float64).eps * max(1.0, sum(float(np.abs(w * x).sum()) for w, x in zip(weights, outputs, strict=True))) / step

@@ -41,7 +41,7 @@ def direction(value: Any, spec: ArraySpec, what: str) -> Any:
     if len(have.shape) != len(spec.shape) or not all(same_dim(a, b) for a, b in zip(have.shape, spec.shape, strict=True)):
         raise SignatureValueError(f"{what} has shape {list(have.shape)}, its primal {list(spec.shape)}")
     if have.dtype != spec.dtype:
-        if isinstance(given, Tracer) and not have.weak or not isinstance(value, Tracer | bool | int | float):
+        if (isinstance(given, Tracer) and not have.weak) or not isinstance(value, Tracer | bool | int | float):
             raise SignatureTypeError(f"{what} has dtype {have.dtype.name}, its primal {spec.dtype.name}")
         return given.astype(spec.dtype)
     return given

@@ -73,8 +73,8 @@ def decomposition(primitive: Primitive, specs: tuple[ArraySpec, ...], params: Pa
     rule = primitive.require("decompose")
 
     def function(*args: Any) -> Sequence[Any]:
-        result = rule(*args, **params)
-        return result if isinstance(result, tuple | list) else (result,)
+        result: Any = rule(*args, **params)
+        return list(result) if isinstance(result, tuple | list) else [result]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
     return cached_template(
         ("decompose", primitive, specs, tuple(params.items())),

@@ -9,16 +9,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from ..ops.arithmetic import add_p
+from ..ops.structure import broadcast_to_p
 from ..stage.errors import MissingRuleError, NonlinearRuleError, ProgramError
 from ..stage.primitive import Params, Primitive, Unknown
 from ..stage.program import Atom, Equation, Program, ProgramBuilder, Var, live_equations
 from ..stage.source import Source
 from ..stage.spec import ArraySpec
 from ..stage.trace import bind
-from ..ops.arithmetic import add_p
-from ..ops.structure import broadcast_to_p
-from .rules import Mask, Template, bare, cached_template, decomposition, may_be_active, same_type, spread, tangent_spec, trace_template
-from .transposition import accumulate, check_linear, checked_cotangents, emit_zero, expand_composites, known_zeros, transpose_linear
+from .rules import (
+    Mask,
+    Template,
+    bare,
+    cached_template,
+    decomposition,
+    may_be_active,
+    same_type,
+    spread,
+    tangent_spec,
+    trace_template,
+)
+from .transposition import (
+    accumulate,
+    check_linear,
+    checked_cotangents,
+    emit_zero,
+    expand_composites,
+    known_zeros,
+    transpose_linear,
+)
 
 
 def _as_tuple(result: Any, count: int, several: bool, what: str) -> tuple[Any, ...]:
@@ -106,7 +125,7 @@ def _check_tangent(primitive: Primitive, index: int, tangent: Any, spec: ArraySp
 def _apply_jvp(primitive: Primitive, output: Any, primals: Sequence[Any], tangents: Sequence[Any], params: Params) -> Any:
     if primitive.jvp is not None:
         return primitive.jvp(output, tuple(primals), tuple(tangents), **params)
-    groups = [tuple(range(len(primals)))] if primitive.linear == "all" else primitive.linear or ()
+    groups = linear_groups(primitive, len(primals))
     terms: list[Any] = []
     for group in groups:
         if all(tangents[i] is None for i in group):

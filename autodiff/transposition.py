@@ -9,21 +9,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..ops.arithmetic import add_p
+from ..ops.structure import broadcast_to_p
 from ..stage.errors import MissingRuleError, NonlinearRuleError, OnstageError, ProgramError
 from ..stage.primitive import Params, Primitive
 from ..stage.program import Atom, Const, Equation, Program, ProgramBuilder, live_equations
 from ..stage.spec import ArraySpec, make_spec
 from ..stage.trace import scalar_constant
-from ..ops.arithmetic import add_p
-from ..ops.structure import broadcast_to_p
-from .rules import Mask, Template, bare, cached_template, decomposition, same_type, spread, tangent_spec, trace_template
+from .rules import (
+    Mask,
+    Template,
+    bare,
+    cached_template,
+    decomposition,
+    same_type,
+    spread,
+    tangent_spec,
+    trace_template,
+)
 
 
 def checked_cotangents(primitive: Primitive, results: Any, specs: Sequence[ArraySpec], active: Mask, present: list[bool]) -> list[Any]:
     if not isinstance(results, tuple | list) or len(results) != len(specs):
         raise ProgramError(f"{primitive.name}: the transpose rule must give a tuple of {len(specs)} cotangents, got {results!r}")
     kept: list[Any] = []
-    for i, (ct, spec) in enumerate(zip(results, specs, strict=True)):
+    entries: list[Any] = list(results)  # pyright: ignore[reportUnknownArgumentType]
+    for i, (ct, spec) in enumerate(zip(entries, specs, strict=True)):
         wanted = active[i] and ct is not None
         present.append(wanted)
         if not wanted:
@@ -57,12 +68,17 @@ class Zeros:
         return atom in self.atoms or (isinstance(atom, Const) and not atom.value.any())
 
 
+def linear_groups(primitive: Primitive, count: int) -> list[tuple[int, ...]]:
+    """The groups of operands in which an operation is jointly linear."""
+    linear: Any = primitive.linear
+    return [] if linear is None else [tuple(range(count))] if linear == "all" else list(linear)
+
+
 def known_zeros(equations: Sequence[Equation]) -> Zeros:
     """Those among the outputs of equations."""
     zeros = Zeros()
     for eqn in equations:
-        linear = eqn.primitive.linear
-        groups = () if linear is None else (range(len(eqn.inputs)),) if linear == "all" else linear
+        groups = linear_groups(eqn.primitive, len(eqn.inputs))
         if any(group and all(zeros.holds(eqn.inputs[i]) for i in group) for group in groups):
             zeros.atoms.update(eqn.outputs)
     return zeros
@@ -91,7 +107,7 @@ def require_homogeneous(eqn: Equation, mask: Mask, zeros: Zeros, owner: str) -> 
     """NonlinearRuleError where an operation adds to a tangent what does not hang on one, as `tangent + 1` does."""
     if all(mask) or eqn.primitive.linear is None:
         return
-    groups = [range(len(mask))] if eqn.primitive.linear == "all" else eqn.primitive.linear
+    groups = linear_groups(eqn.primitive, len(mask))
     wanted = {i for i, m in enumerate(mask) if m}
     for group in groups:
         if wanted <= set(group):

@@ -13,19 +13,19 @@ Tolerances are computed: of single equations in verification/equations.py, of wh
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from ..stage.dtypes import is_float
 from ..stage.errors import VerificationError
-from ..stage.interpreter import last_uses
 from ..stage.primitive import Array
 from ..stage.program import Atom, Equation, Program, Var, live_equations
 from ..stage.staged import StagedProgram
 from .lower import Lowered
 from .runtime.session import LEVELS
+from .verification.bodies import BodyModels, calls, has_bodies
 from .verification.compare import Difference, same_bits
 from .verification.equations import Departure, EquationCheck
 from .verification.exposure import Candidate, ExposedPiece, pieces, read, run_model, threads_for
@@ -135,12 +135,14 @@ class _Verification:
         self.rtol = rtol
         self.atol = atol
         self.name = name
-        self.precisions = Precisions()
         self.tape = Tape(seed)
+        self.precisions = Precisions(self.tape)
         self.worst: list[Difference | None] = [None] * len(reference.outputs)
         # Outputs by whether some sample's whole result could tell right from wrong
         self.uncertain: set[int] = set()
         self.unseen: set[str] = set()
+        self.check = EquationCheck(self.precisions, self.tape, rtol, atol)
+        self.bodies = BodyModels()
         self.certain: set[int] = set()
         self._spreads: dict[int, Spread] = {}
 
@@ -148,28 +150,35 @@ class _Verification:
 
     def check_equations(self, samples: Sequence[Sample]) -> None:
         """In the copy that shows all values. Raises VerificationError at the first equation that departs."""
-        program = self.candidate.program
-        check = EquationCheck(self.precisions, self.tape, self.rtol, self.atol)
-        for piece in pieces(program, samples[0].sizes if samples else {}):
+        for piece in pieces(self.candidate.program, samples[0].sizes if samples else {}):
             exposed = ExposedPiece(self.candidate, piece)
-            ends = last_uses(Program(program.inputs, piece.equations, (), program.name))
             for sample in samples:
-                env = exposed.values(sample.arrays)
-                for eqn, dying in zip(piece.equations, ends, strict=True):
-                    if not all(
-                        v in env for v in (*(a for a in eqn.inputs if isinstance(a, Var)), *eqn.outputs)
-                    ):
-                        self.unseen.add(eqn.primitive.name)
-                        continue
-                    departure = check(
-                        eqn, [read(env, a) for a in eqn.inputs], [env[v] for v in eqn.outputs], sample.sizes
-                    )
-                    if departure is not None:
-                        raise self._departed(departure, sample)
-                    for var in dying:
-                        env.pop(var, None)
+                for eqn, departure in self._departures(exposed, sample.arrays, sample.sizes):
+                    raise self._departed(eqn, departure, sample)
 
-    def _departed(self, departure: Departure, sample: Sample) -> VerificationError:
+    def _departures(
+        self, exposed: ExposedPiece, arrays: Sequence[Array], sizes: Mapping[str, int]
+    ) -> Iterator[tuple[Equation, Departure]]:
+        """The equations of a piece that depart, each with what is wrong in it or in a body inside it."""
+        env = exposed.values(arrays)
+        for eqn, dying in zip(exposed.piece.equations, exposed.ends, strict=True):
+            if all(v in env for v in (*(a for a in eqn.inputs if isinstance(a, Var)), *eqn.outputs)):
+                inputs = [read(env, a) for a in eqn.inputs]
+                if has_bodies(eqn):
+                    for call in calls(eqn, inputs, sizes):
+                        for piece in self.bodies.pieces(call.body):
+                            for _, departure in self._departures(piece, call.arrays, {}):
+                                yield eqn, departure
+                departure = self.check(eqn, inputs, [env[v] for v in eqn.outputs], sizes)
+                if departure is not None:
+                    yield eqn, departure
+            else:
+                self.unseen.add(eqn.primitive.name)
+            for var in dying:
+                env.pop(var, None)
+
+    def _departed(self, outer: Equation, departure: Departure, sample: Sample) -> VerificationError:
+        """The error of an equation that departs; outer: the one in the model, which may hold it in a body."""
         eqn = departure.equation
         where = (
             f"output {departure.output} of {eqn.primitive.name}"
@@ -177,9 +186,10 @@ class _Verification:
             else eqn.primitive.name
         )
         what = departure.problem or _describe(departure.difference)
-        outputs = self._outputs_of(eqn)
+        outputs = self._outputs_of(outer)
+        inside = "" if outer is eqn else f" inside of {outer.primitive.name}"
         return VerificationError(
-            f"{self.name}: {_listed(outputs)} wrong in the ONNX model; the first equation that departs from the reference is {where} "
+            f"{self.name}: {_listed(outputs)} wrong in the ONNX model; the first equation that departs from the reference is {where}{inside} "
             f"({eqn.outputs[departure.output].spec!r}), on {sample.description}: {what}. No file was written; this is a fault of the "
             f"lowering of {eqn.primitive.name} or of ONNX Runtime, or its NumPy rule means something else",
             source=eqn.source,

@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 from ..stage import tree
-from ..stage.errors import DTypeError
 from ..stage.dtypes import is_float
+from ..stage.errors import DTypeError
 from ..stage.primitive import register_custom
 from ..stage.trace import bind, current_trace
 from ..stage.tracer import Tracer
-from .custom_rules import CustomOp, Declaration, Rules
+from .custom_call import CustomCall, Declaration, Rules
+from .custom_rules import CustomOp
 from .custom_values import AbstractValue, PrimitiveResult, static_entry
 from .operands import operand
 from .stop_gradient import stop_gradient_p
@@ -149,7 +150,7 @@ class CustomPrimitive:
 
     def _call_now(self, values: Sequence[Any], params: dict[str, Any]) -> Any:
         function = self._rules.function
-        result = self._declaration.call(function, values, CustomOp.static(params))
+        result = self._declaration.call(function, values, CustomCall.static(params))
         return self._op.split(result, function)[0]
 
     def _record(self, operands: Sequence[Any], params: dict[str, Any]) -> Any:
@@ -206,9 +207,12 @@ def primitive(
     Raises TypeError for positional-only parameters, *args and **kwargs, ValueError for names that are no parameters or stand in both sets.
     """
     if function is None:
-        return lambda f: primitive(
-            f, name=name, static_argnames=static_argnames, nondiff_argnames=nondiff_argnames, residual=residual, version=version
-        )
+        def decorator(f: Callable[..., Any]) -> CustomPrimitive:
+            return primitive(
+                f, name=name, static_argnames=static_argnames, nondiff_argnames=nondiff_argnames, residual=residual, version=version
+            )
+
+        return decorator
     if not callable(function):
         raise TypeError(f"primitive: the implementation must be a function, got {type(function).__name__}; other arguments are given by keyword")
     chosen = name if name is not None else default_name(function)

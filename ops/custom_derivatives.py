@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ..stage import tree
 from ..stage.errors import MissingRuleError, SignatureTypeError
 from ..stage.trace import bind
 from .custom import CustomPrimitive, default_name, fixed_signature
-from .custom_rules import Declaration, Rules, prefix_leaves
+from .custom_call import Declaration, Rules
+from .custom_rules import prefix_leaves
 from .custom_values import PrimitiveResult
 from .operands import cast
 from .structure import broadcast_to_p
@@ -58,8 +59,8 @@ class custom_jvp(CustomFunction):
             result = rule(tree.unflatten(in_tree, primals), tree.unflatten(in_tree, moved))
             if not isinstance(result, tuple) or len(result) != 2:  # pyright: ignore[reportUnknownArgumentType]
                 raise SignatureTypeError(f"{name}: the jvp rule returns (out, tangent), got {type(result).__name__}")  # pyright: ignore[reportUnknownArgumentType]
-            tangent: Any = result[1]
-            return tangent
+            pair: Sequence[Any] = result  # pyright: ignore[reportUnknownVariableType]
+            return pair[1]
 
         rules = Rules(self._function, jvp=jvp, trees=True)
         self.primitive = CustomPrimitive(self._function, self._declaration, self._signature, rules)

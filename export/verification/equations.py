@@ -167,7 +167,7 @@ class EquationCheck:
                     x if n is None else jitter(widen(x), 2.0 * sign * _working_roundoff(eqn, x.dtype) * n)
                     for x, n in zip(inputs, noise, strict=True)
                 ]
-                result = self.precisions.high.evaluate(eqn, operands, sizes)
+                result = self.precisions.moved(eqn).evaluate(eqn, operands, sizes)
                 if result is not None:
                     results.append(result)
         return results
@@ -196,7 +196,7 @@ class EquationCheck:
                     errors[i] = _SINGLE_TO_DOUBLE * _error(double[i], widen(single[i]))
         if not eqn.primitive.elementwise:
             # One element may be right by luck: the error of an array is taken as a whole.
-            errors = [e if isinstance(e, float) or not e.size else e + root_mean_square(e) for e in errors]
+            errors = [e + root_mean_square(e) if isinstance(e, np.ndarray) else e for e in errors]
         return errors
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ...stage.errors import OnstageError, VerificationError
-from ...stage.interpreter import concrete_shape
+from ...stage.interpreter import concrete_shape, last_uses
 from ...stage.primitive import Array
 from ...stage.program import Atom, Const, Equation, Program, Var, live_equations
 from .._lazy import onnx, onnxruntime
@@ -138,6 +138,8 @@ class ExposedPiece:
 
     def __init__(self, candidate: Candidate, piece: Piece) -> None:
         self.piece = piece
+        # For each equation the values that no later one of the piece reads.
+        self.ends = last_uses(Program(candidate.program.inputs, piece.equations, (), candidate.program.name))
         self._candidate = candidate
         names = candidate.values
         given = set(candidate.in_names)

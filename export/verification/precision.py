@@ -10,10 +10,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ...stage.dtypes import FLOAT32, FLOAT64, DType, is_float
-from ...stage.errors import OnstageError
+from ...stage.errors import OnstageError, ProgramError
 from ...stage.interpreter import evaluate_equation
-from ...stage.primitive import Array, has_dims
-from ...stage.program import Atom, Const, Equation, Program, ProgramBuilder, constant, substitute_params
+from ...stage.primitive import Array, Primitive, has_dims
+from ...stage.program import Atom, Const, Equation, Program, ProgramBuilder, Var, constant, substitute_params
 from ...stage.spec import ArraySpec, make_spec
 
 Sizes = Mapping[str, int] | None
@@ -23,6 +23,7 @@ _GRID_BITS: Final = 46
 _MANTISSA: Final = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 _TAPE_LENGTH: Final = 1 << 15
 _LONGEST_CHAIN: Final = 2048
+_BODY_NOISE: Final = 4.0
 
 
 class FloatInfo(NamedTuple):
@@ -136,25 +137,84 @@ class Retyped:
         def atom(a: Atom) -> Atom:
             if a not in env and isinstance(a, Const):
                 env[a] = (
-                    constant(a.value.astype(self.dtype), self._spec(a.spec)) if is_float(a.spec.dtype) else a
+                    constant(self._constant(a.value), self._spec(a.spec)) if is_float(a.spec.dtype) else a
                 )
             return env[a]
 
         for eqn in program.equations:
             params = {k: self._value(v) for k, v in eqn.params.items()}
             outputs = builder.emit(eqn.primitive, tuple(atom(a) for a in eqn.inputs), params, eqn.source)
-            env.update(zip(eqn.outputs, outputs, strict=True))
+            env.update(zip(eqn.outputs, self._finish(builder, eqn, outputs), strict=True))
         result = builder.build([atom(a) for a in program.outputs], program.name)
         self._programs[program] = result
         return result
 
+    def _constant(self, value: Array) -> Array:
+        return value.astype(self.dtype)
+
+    def _finish(self, builder: ProgramBuilder, eqn: Equation, outputs: tuple[Var, ...]) -> tuple[Var, ...]:
+        """What stands for an equation's outputs in a retyped sub-program."""
+        return outputs
+
+
+class Perturbed(Retyped):
+    """float64 with a random rounding to the dtype of the original after each equation of a sub-program: of a loop's body, say."""
+
+    def __init__(self, tape: Tape) -> None:
+        super().__init__(FLOAT64)
+        self._roundings: dict[DType, Primitive] = {}
+        self._tape = tape
+
+    def _constant(self, value: Array) -> Array:
+        return widen(on_grid(widen(value), value.dtype))
+
+    def _finish(self, builder: ProgramBuilder, eqn: Equation, outputs: tuple[Var, ...]) -> tuple[Var, ...]:
+        if is_decision(eqn) or any(True for _ in eqn.subprograms()):
+            return outputs
+        return tuple(
+            builder.emit(self._rounding(old.spec.dtype), (new,), {}, eqn.source)[0]
+            if is_float(old.spec.dtype)
+            else new
+            for old, new in zip(eqn.outputs, outputs, strict=True)
+        )
+
+    def _rounding(self, dtype: DType) -> Primitive:
+        known = self._roundings.get(dtype)
+        if known is None:
+            amplitude = _BODY_NOISE * float_info(dtype).noise
+
+            def rounded(x: Array) -> Array:
+                with np.errstate(all="ignore"):
+                    return widen(random_round(x, dtype, amplitude * np.abs(x), self._tape.read(x.shape)))
+
+            known = self._roundings[dtype] = Primitive(
+                "random_rounding",
+                abstract=lambda x: x,
+                numpy=rounded,
+                onnx=never_lowered,
+                batch=never_lowered,
+                nondifferentiable="it is run by verification only",
+                register=False,
+            )
+        return known
+
+
+def never_lowered(*_: Any) -> Any:
+    """Stands for the rules that primitives of verification's own do not need."""
+    raise ProgramError("a primitive of verification was lowered or mapped")
+
 
 class Precisions:
-    """Equations in float64 and in float32, with what is remembered of them between calls."""
+    """Equations in float64, in float32, and in float64 with roundings, with what is remembered of them between calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, tape: Tape) -> None:
         self.high = Retyped(FLOAT64)
         self.single = Retyped(FLOAT32)
+        self._perturbed = Perturbed(tape)
+
+    def moved(self, eqn: Equation) -> Retyped:
+        """What computes an equation for operands that were moved: with the roundings inside, where it has sub-programs."""
+        return self._perturbed if any(True for _ in eqn.subprograms()) else self.high
 
     @property
     def refused(self) -> tuple[str, ...]:

@@ -122,7 +122,7 @@ class Spread:
         noise_out: list[Array] = []
         for lane, inputs, sign in zip(lanes, operands, signs, strict=True):
             wide = [widen(x) for x in inputs]
-            value = self.precisions.high.evaluate(eqn, wide, self.sizes)
+            value = self.precisions.moved(eqn).evaluate(eqn, wide, self.sizes)
             if value is None:
                 value = [widen(x) for x in evaluate_equation(eqn, inputs, self.sizes)]
             if moves:
@@ -155,7 +155,7 @@ class Spread:
         ]
         if not any(rounded):
             return value
-        moved = self.precisions.high.evaluate(
+        moved = self.precisions.moved(eqn).evaluate(
             eqn,
             [
                 w

@@ -49,8 +49,8 @@ def _odd_root(n: int) -> int:
     return math.isqrt(n << 128) & ((1 << 64) - 1) | 1
 
 
-_FACTORS: Final = tuple(_odd_root(n) for n in (2, 3, 5, 7, 11))
-_START: Final = _odd_root(13)
+FACTORS: Final = tuple(_odd_root(n) for n in (2, 3, 5, 7, 11))
+START: Final = _odd_root(13)
 
 
 def rotated(m: Words, x: Any, by: int) -> Any:
@@ -64,8 +64,8 @@ def mixed(m: Words, x: Any) -> Any:
     "Permutation polynomials modulo 2^w", 2001). Three rounds pass the avalanche tests; multiplications by constants and rotations alone
     do not after any number of rounds, since differences go through them almost unchanged.
     """
-    x = x + _START
-    for factor in _FACTORS:
+    x = x + START
+    for factor in FACTORS:
         x = rotated(m, x * (x + x + factor), 27)
     return x
 

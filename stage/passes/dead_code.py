@@ -23,14 +23,14 @@ def _one_level(program: Program) -> Program:
 
 
 def _without_unread_residuals(program: Program, equations: list[Equation]) -> list[Equation]:
-    if not any(eqn.primitive.generation and eqn.primitive.without_residuals(eqn.params) for eqn in equations):
+    with_residuals = [eqn for eqn in equations if eqn.primitive.generation and eqn.primitive.residual_outputs(eqn.params)]
+    if not with_residuals:
         return equations
     read: set[Atom] = {a for eqn in equations for a in eqn.inputs} | set(program.outputs)
-    result: list[Equation] = []
-    for eqn in equations:
+    new: dict[Equation, Equation] = {}
+    for eqn in with_residuals:
         count = eqn.primitive.residual_outputs(eqn.params)
-        params = eqn.primitive.without_residuals(eqn.params) if count else None
+        params = eqn.primitive.without_residuals(eqn.params)
         if params is not None and not any(v in read for v in eqn.outputs[-count:]):
-            eqn = Equation(eqn.primitive, eqn.inputs, params, eqn.outputs[:-count], eqn.source)
-        result.append(eqn)
-    return result
+            new[eqn] = Equation(eqn.primitive, eqn.inputs, params, eqn.outputs[:-count], eqn.source)
+    return [new.get(eqn, eqn) for eqn in equations] if new else equations
