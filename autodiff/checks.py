@@ -86,7 +86,7 @@ class _Subject:
         self.step, tolerance = _STEPS[narrowest.name]
         self.rtol = tolerance if rtol is None else rtol
         self.atol = atol
-        self.rng = np.random.default_rng(seed)
+        self.rng: Any = np.random.default_rng(seed)
         output = self.call(*self.leaves)
         out_leaves, self.out_tree = tree.flatten(output)
         self.outputs = [as_array(x) for x in out_leaves]
@@ -376,7 +376,7 @@ def check_gradient(f: Callable[..., Any], *args: Any, rtol: float = 1e-5, atol: 
     chosen = [i for i, x in enumerate(arrays) if is_float(as_array(x).dtype)]
     if not chosen:
         raise ValueError(f"check_gradient: {label} has no floating argument here")
-    rng = np.random.default_rng(seed)
+    rng: Any = np.random.default_rng(seed)
 
     def function(*moved: Any) -> list[Any]:
         full = list(arrays)
@@ -406,7 +406,7 @@ def check_gradient(f: Callable[..., Any], *args: Any, rtol: float = 1e-5, atol: 
             )
 
 
-def _directions(at: Sequence[Array], names: Sequence[str], rng: np.random.Generator) -> Any:
+def _directions(at: Sequence[Array], names: Sequence[str], rng: Any) -> Any:
     """(direction, what it is) one after the other."""
     if sum(x.size for x in at) > _EVERY_ELEMENT:
         for k in range(_DIRECTIONS):

@@ -36,6 +36,7 @@ from .transposition import (
     emit_zero,
     expand_composites,
     known_zeros,
+    linear_groups,
     transpose_linear,
 )
 
@@ -140,7 +141,7 @@ def _apply_jvp(primitive: Primitive, output: Any, primals: Sequence[Any], tangen
     total = terms[0]
     for term in terms[1:]:
         if isinstance(total, tuple):
-            total = tuple(bind(add_p, a, b) for a, b in zip(total, term, strict=True))
+            total = tuple(bind(add_p, a, b) for a, b in zip(total, term, strict=True))  # pyright: ignore[reportUnknownArgumentType]
         else:
             total = bind(add_p, total, term)
     return total

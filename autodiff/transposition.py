@@ -30,7 +30,7 @@ from .rules import (
 
 
 def checked_cotangents(primitive: Primitive, results: Any, specs: Sequence[ArraySpec], active: Mask, present: list[bool]) -> list[Any]:
-    if not isinstance(results, tuple | list) or len(results) != len(specs):
+    if not isinstance(results, tuple | list) or len(results) != len(specs):  # pyright: ignore[reportUnknownArgumentType]
         raise ProgramError(f"{primitive.name}: the transpose rule must give a tuple of {len(specs)} cotangents, got {results!r}")
     kept: list[Any] = []
     entries: list[Any] = list(results)  # pyright: ignore[reportUnknownArgumentType]

@@ -9,15 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 from ..stage import tree
+from ..stage.deferred import Array, array
 from ..stage.dtypes import is_float
-from ..stage.errors import DTypeError
+from ..stage.errors import DTypeError, MissingRuleError
 from ..stage.primitive import register_custom
 from ..stage.trace import bind, current_trace
 from ..stage.tracer import Tracer
 from .custom_call import CustomCall, Declaration, Rules
 from .custom_rules import CustomOp
 from .custom_values import AbstractValue, PrimitiveResult, static_entry
-from .operands import operand
+from .operands import operand, spec
 from .stop_gradient import stop_gradient_p
 
 __all__ = ["AbstractValue", "CustomPrimitive", "PrimitiveResult", "primitive"]
@@ -158,7 +159,7 @@ class CustomPrimitive:
         op = self._op
         trace = current_trace()
         if trace is None:
-            return bind(op, *operands, **params)
+            return self._defer(operands, params)
         atoms = tuple([trace.atom(x) for x in operands])
         arrays = trace.known(atoms)
         results = None
@@ -170,6 +171,19 @@ class CustomPrimitive:
             params = {**params, "residual": True, "hidden": len(outcome.residual_specs)}
         outputs = trace.record(op, atoms, params, results)
         return tree.unflatten(outcome.out_tree, list(outputs[: len(outcome.out_specs)]))
+
+
+    def _defer(self, operands: Sequence[Any], params: dict[str, Any]) -> Any:
+        """On deferred arrays: recorded, or run at once where the implementation is opaque."""
+        op = self._op
+        specs = tuple(spec(x) for x in operands)
+        try:
+            op.require_lowering(specs, params)
+        except MissingRuleError:
+            values = [x.numpy() if isinstance(x, Array) else x for x in operands]
+            return tree.map(array, self._call_now(tree.unflatten(op.in_tree(len(values), params), values), params))
+        outcome = op.outcome(specs, params)
+        return tree.unflatten(outcome.out_tree, list(bind(op, *operands, **params)))
 
 
 def _is_weak(x: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..stage import tree
@@ -59,8 +59,7 @@ class custom_jvp(CustomFunction):
             result = rule(tree.unflatten(in_tree, primals), tree.unflatten(in_tree, moved))
             if not isinstance(result, tuple) or len(result) != 2:  # pyright: ignore[reportUnknownArgumentType]
                 raise SignatureTypeError(f"{name}: the jvp rule returns (out, tangent), got {type(result).__name__}")  # pyright: ignore[reportUnknownArgumentType]
-            pair: Sequence[Any] = result  # pyright: ignore[reportUnknownVariableType]
-            return pair[1]
+            return tuple(result)[1]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
         rules = Rules(self._function, jvp=jvp, trees=True)
         self.primitive = CustomPrimitive(self._function, self._declaration, self._signature, rules)

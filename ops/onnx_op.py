@@ -12,7 +12,7 @@ import numpy as np
 from ..stage import tree
 from ..stage.backend import Operator, backend
 from ..stage.errors import SignatureTypeError
-from ..stage.spec import ArraySpec, spec_of
+from ..stage.spec import spec_of
 from .custom import CustomPrimitive
 from .custom_call import Declaration, Rules
 from .custom_values import AbstractValue
@@ -49,7 +49,7 @@ def onnx_op(
 
     def lower(b: Any, *names: str, **attributes: Any) -> Any:
         count = len(b.out_specs)
-        given: dict[str, Any] = {k: list(v) if type(v) is tuple else v for k, v in attributes.items()}
+        given: dict[str, Any] = {k: [*v] if isinstance(v, tuple) else v for k, v in attributes.items()}  # pyright: ignore[reportUnknownVariableType]
         if domain:
             found = b.op(op_type, *names, outputs=count, domain=domain, domain_version=version, **given)
         else:
@@ -74,8 +74,8 @@ class OnnxOperator(CustomPrimitive):
     """An ONNX operator as a user primitive; rules are attached to it in the same way."""
 
     def bind_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        attributes: dict[str, Any] = {k: tuple(v) if type(v) is list else v for k, v in kwargs.items()}
+        attributes: dict[str, Any] = {k: (*v,) if isinstance(v, list) else v for k, v in kwargs.items()}  # pyright: ignore[reportUnknownVariableType]
         for key, value in attributes.items():
-            if isinstance(value, ArraySpec | np.ndarray) or hasattr(value, "__array_ufunc__"):
+            if hasattr(value, "__array_ufunc__"):
                 raise SignatureTypeError(f"{self.name}: the attribute {key!r} is {type(value).__name__}; attributes are numbers, strings and lists of them")
         return (args,), self.static_params(attributes)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from . import tree
 from .backend import backend
 from .dims import Dim, is_name
@@ -76,6 +78,26 @@ class StagedProgram:
         """The Program after the passes, and what each of them did."""
         return run_passes(self.program)
 
+    @cached_property
+    def weak_ranges(self) -> dict[int, np.dtype[Any]]:
+        """For inputs that are Python integers the narrowest integer dtype they take in the program: their values must fit it."""
+        position = {v: i for i, v in enumerate(self.program.inputs) if v.spec.weak and v.spec.dtype.kind == "i"}
+        found: dict[int, np.dtype[Any]] = {}
+        for eqn in self.program.equations if position else ():
+            index = position.get(eqn.inputs[0]) if len(eqn.inputs) == 1 else None  # type: ignore[call-overload]
+            dtype = eqn.outputs[0].spec.dtype
+            if index is None or dtype.kind not in "iu":
+                continue
+            if index not in found or np.iinfo(dtype).max < np.iinfo(found[index]).max:
+                found[index] = dtype
+        return found
+
+    def _check_weak_ranges(self, arrays: Sequence[Any]) -> None:
+        for index, dtype in self.weak_ranges.items():
+            value, limits = int(arrays[index]), np.iinfo(dtype)
+            if not limits.min <= value <= limits.max:
+                raise OverflowError(f"{self.name}: {self.signature.paths[index]}: Python integer {value} out of bounds for {dtype.name}")
+
     @property
     def report(self) -> Any:
         """What each pass did."""
@@ -93,8 +115,10 @@ class StagedProgram:
                 return tree.unflatten(self.out_tree, self._inline([settled(leaf) for leaf in leaves]))
             outputs = backend().run(self, self.signature.arrays([settled(leaf) for leaf in leaves]))
             return tree.unflatten(self.out_tree, tracer._wrap(outputs))
-        outputs = backend().run(self, self.signature.arrays(leaves))
-        return tree.unflatten(self.out_tree, outputs)
+        arrays = self.signature.arrays(leaves)
+        if self.weak_ranges:
+            self._check_weak_ranges(arrays)
+        return tree.unflatten(self.out_tree, backend().run(self, arrays))
 
     def _inline(self, leaves: Sequence[Any]) -> list[Any]:
         sizes: dict[str, int | Dim] = {}

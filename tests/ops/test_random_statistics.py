@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 import onstage as ons
+from onstage.ops.random import bits as random_bits
 from onstage.ops.random.words import NumpyWords, mixed
 
 random = ons.random
@@ -133,6 +134,21 @@ def test_hash_avalanche() -> None:
         scores = np.array([bit_counts(base ^ mixed(m, words ^ np.uint64(mask))) for mask in masks])
         # Small words overlap each other's neighbours, so a little slack beyond independence
         assert np.abs((scores - n / 2) / np.sqrt(n / 4)).max() < 6.5
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_generator_avalanche(bits: int) -> None:
+    """Turning one bit of the counter or of the key turns every bit of the number half the time, for keys that are hashes."""
+    m = NumpyWords()
+    n = 1 << 13
+    keys = mixed(m, np.arange(n, dtype=np.uint64))
+    counters = np.arange(n, dtype=np.uint64)[::-1].copy()
+    base = random_bits.squares(m, counters, keys, bits)
+    turned = [random_bits.squares(m, counters ^ np.uint64(1 << i), keys, bits) for i in range(40)]
+    turned += [random_bits.squares(m, counters, keys ^ np.uint64(1 << i), bits) for i in range(64)]
+    kind = np.uint32 if bits == 32 else np.uint64
+    scores = np.array([bit_counts((base ^ t).astype(kind)) for t in turned])
+    assert np.abs((scores - n / 2) / np.sqrt(n / 4)).max() < 6
 
 
 def test_bits_of_derived_keys_are_balanced() -> None:
