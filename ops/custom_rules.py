@@ -44,6 +44,9 @@ class CustomOp(CustomCall, Primitive):
         )
         self.generation = next(_generations)
         self.library = declaration.library
+        functions = (rules.function, rules.abstract, rules.jvp, rules.transpose, rules.batch, rules.sharding, rules.onnx, rules.forward)
+        codes = (getattr(f, "__code__", None) for f in functions)
+        self.source_files = tuple(sorted({c.co_filename for c in codes if c is not None}))
 
     def _abstract(self, *specs: ArraySpec, **params: Any) -> Any:
         found = self.outcome(specs, params)

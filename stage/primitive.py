@@ -72,6 +72,9 @@ class Primitive:
     library: str | None = None
     """A shared object with the operator's kernel, which sessions must register."""
 
+    source_files: tuple[str, ...] = ()
+    """Where a user declares it and its rules; what is kept on disk of programs that hold it hangs on their content."""
+
     def residual_outputs(self, params: Params) -> int:
         """How many of the last outputs are residuals, made for the transpose rule; they are differentiated by `decompose`."""
         return 0

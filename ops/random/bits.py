@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ def _abstract(keys: ArraySpec, *, shape: Shape, bits: int, dtype: DType) -> Arra
 
 
 def _numpy(keys: Array, *, shape: tuple[int, ...], bits: int, dtype: DType) -> Array:
-    counters = np.arange(product(shape), dtype=np.uint64)
+    counters = np.arange(math.prod(shape), dtype=np.uint64)
     words = squares(NumpyWords(), counters, keys[..., None], bits)
     return words.reshape((*keys.shape, *shape)).astype(dtype)
 
@@ -46,7 +47,11 @@ def _onnx(b: Any, keys: str, *, shape: Shape, bits: int, dtype: DType) -> str:
 
 def _case(keys: Any, shape: tuple[int, ...], bits: int, dtype: str, named: Any = None) -> Case:
     values = np.asarray(keys, np.uint64)
-    return Case((Sample(values.shape, "uint64", values=values),), {"shape": shape, "bits": bits, "dtype": np.dtype(dtype)}, named=named)
+    return Case(
+        (Sample(values.shape, "uint64", values=values),),
+        {"shape": shape, "bits": bits, "dtype": np.dtype(dtype)},
+        named=named,
+    )
 
 
 random_bits_p = Primitive(
@@ -81,5 +86,7 @@ def bits(key: Any, shape: Any = (), dtype: Any = np.uint32) -> Any:
     """
     word = as_dtype(dtype)
     if word.kind != "u":
-        raise DTypeError(f"bits: dtype is {short_name(word)}; uint8, uint16, uint32 and uint64 hold random bits")
+        raise DTypeError(
+            f"bits: dtype is {short_name(word)}; uint8, uint16, uint32 and uint64 hold random bits"
+        )
     return stream(as_key("bits", key), sample_shape("bits", shape), 8 * word.itemsize, word)

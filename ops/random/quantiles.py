@@ -57,7 +57,9 @@ class _Portable:
     """log of positive numbers and exp of negative ones (no less than -744), for a mathematics that has native_log and power (of two, by an integer value)."""
 
     def log(self: Any, x: Any) -> Any:
-        n = self.minimum(self.maximum(self.rint(self.native_log(x) * (1 / math.log(2))), float(-_LARGEST_POWER)), 1023.0)
+        n = self.minimum(
+            self.maximum(self.rint(self.native_log(x) * (1 / math.log(2))), float(-_LARGEST_POWER)), 1023.0
+        )
         r = x * self.power_of_two(-n)
         s = (r - 1.0) / (r + 1.0)
         return n * _LOG_2_HIGH + (n * _LOG_2_LOW + s * horner(s * s, _ATANH))
@@ -101,7 +103,12 @@ def _lowering(formula: Formula) -> Callable[..., str]:
 
 def _portable(name: str, formula: Formula, like: Primitive, domain: tuple[float, float]) -> Primitive:
     return elementwise(
-        name, _evaluation(formula), dtypes="f", jvp=like.jvp, onnx=_lowering(formula), cases=[*unary_cases(domain), *like.cases[-1:]]
+        name,
+        _evaluation(formula),
+        dtypes="f",
+        jvp=like.jvp,
+        onnx=_lowering(formula),
+        cases=[*unary_cases(domain), *like.cases[-1:]],
     )
 
 

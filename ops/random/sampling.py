@@ -9,6 +9,7 @@ import numpy as np
 from ...stage.dims import Dim, product, same_dim, same_shape
 from ...stage.dtypes import FLOAT64, INT64, kind_rank, short_name
 from ...stage.errors import DTypeError, ShapeError
+from ...stage.primitive import Array
 from ...stage.spec import DimLike, Shape
 from ...stage.trace import bind
 from ..arg_reductions import argmax
@@ -41,7 +42,9 @@ def categorical(key: Any, logits: Any, axis: Any = -1, shape: Any = None) -> Any
     *batch, classes = shape_of(x)
     wanted = tuple(batch) if shape is None else sample_shape("categorical", shape)
     if not same_shape(broadcast_shapes(tuple(batch), wanted, what="categorical"), wanted):
-        raise ShapeError(f"categorical: logits for a batch of shape {batch} do not broadcast to the shape {list(wanted)} that is drawn")
+        raise ShapeError(
+            f"categorical: logits for a batch of shape {batch} do not broadcast to the shape {list(wanted)} that is drawn"
+        )
     return argmax(add(cast(x, work), gumbel(key, (*wanted, classes), work)), -1)
 
 
@@ -58,7 +61,9 @@ def permutation(key: Any, x: Any) -> Any:
 
 def _population(what: str, a: Any) -> tuple[Any, DimLike]:
     """(array or None, number of elements) of an array, or of a number that stands for as many integers."""
-    if isinstance(a, Dim) or (hasattr(a, "__index__") and not isinstance(a, bool) and not getattr(a, "shape", ())):
+    if isinstance(a, Dim) or (
+        hasattr(a, "__index__") and not isinstance(a, bool) and not getattr(a, "shape", ())
+    ):
         n = a if isinstance(a, Dim) else a.__index__()
         if not isinstance(n, Dim) and n < 0:
             raise ShapeError(f"{what}: {n} elements; a number of elements is not negative")
@@ -123,11 +128,18 @@ def _weights(p: Any, n: DimLike, count: int | None) -> Any:
     if not same_dim(size_of(x), n):
         raise ShapeError(f"choice: 'a' and 'p' must have same size, got {n} and {size_of(x)}")
     x = cast(x, FLOAT64)
-    if isinstance(x, np.ndarray) and x.size:
-        if not np.all(x >= 0):
-            raise ValueError(f"choice: probabilities are not non-negative: {x[~(x >= 0)][0]}")
-        if abs(float(np.sum(x)) - 1) > _SUM_TOLERANCE:
-            raise ValueError(f"choice: probabilities do not sum to 1, but to {float(np.sum(x))}")
-        if count is not None and np.count_nonzero(x) < count:
-            raise ValueError(f"choice: fewer non-zero entries in p than the {count} that are drawn without replacement")
+    if isinstance(x, np.ndarray):
+        _check_weights(np.asarray(x, FLOAT64), count)
     return x
+
+
+def _check_weights(p: Array, count: int | None) -> None:
+    total = float(np.sum(p))
+    if not np.all(p >= 0):
+        raise ValueError(f"choice: probabilities are not non-negative: {p[~(p >= 0)][0]}")
+    if p.size and abs(total - 1) > _SUM_TOLERANCE:
+        raise ValueError(f"choice: probabilities do not sum to 1, but to {total}")
+    if count is not None and np.count_nonzero(p) < count:
+        raise ValueError(
+            f"choice: fewer non-zero entries in p than the {count} that are drawn without replacement"
+        )

@@ -14,10 +14,10 @@ import numpy as np
 
 from ...stage.dtypes import FLOAT32, FLOAT64, INT64, DType
 from ...stage.primitive import Array, Case, Primitive, Sample
-from ...stage.spec import make_spec
+from ...stage.spec import ArraySpec, make_spec
 from ...stage.trace import bind
 from ..along_axis import batch_all
-from ..formulas import Mathematics, NumpyMath, OnnxMath, horner
+from ..formulas import NumpyMath, OnnxMath, horner
 from .words import UINT32, UINT64
 
 NORMAL_BITS: Final = 53
@@ -57,7 +57,7 @@ _SINE_SINGLE: Final = (
 """The same within 3e-11."""
 
 
-def _normal(m: Mathematics, v: Any, t: Any) -> Any:
+def _normal(m: Any, v: Any, t: Any) -> Any:
     """Box and Muller's method: v uniform in (0, 1], t in (-1/2, 1/2). sin(pi t) is distributed as the sine of an angle all around."""
     return m.sqrt(m.log(v) * -2.0) * (t * horner(t * t, _SINE if m.dtype == FLOAT64 else _SINE_SINGLE))
 
@@ -87,15 +87,20 @@ def _normal_onnx(b: Any, *words: str, dtype: DType) -> str:
     return _normal(m, v, t).name
 
 
-def _from_bits(name: str, numpy: Callable[..., Any], onnx: Callable[..., Any], cases: list[Case]) -> Primitive:
+def _from_bits(
+    name: str, numpy: Callable[..., Any], onnx: Callable[..., Any], cases: list[Case]
+) -> Primitive:
     """An elementwise primitive from integers, of one shape, to numbers of a floating `dtype`."""
+
+    def abstract(*words: ArraySpec, dtype: DType) -> ArraySpec:
+        return make_spec(words[0].shape, dtype)
 
     def batch(ctx: Any, args: Any, axes: Any, /, *, dtype: DType) -> Any:
         return bind(made, *batch_all(args, axes, ctx.size), dtype=dtype), 0
 
     made = Primitive(
         name,
-        abstract=lambda *words, dtype: make_spec(words[0].shape, dtype),
+        abstract=abstract,
         numpy=numpy,
         nondifferentiable="random bits are integers",
         batch=batch,
@@ -129,7 +134,7 @@ random_normal_p = _from_bits(
 # --------------------------------------------------------------------------------------------------------------- exponential
 
 
-def _exponential(m: Mathematics, v: Any) -> Any:
+def _exponential(m: Any, v: Any) -> Any:
     return m.abs(m.log(v))
 
 
@@ -151,7 +156,11 @@ random_exponential_p = _from_bits(
     "random_exponential",
     _exponential_numpy,
     _exponential_onnx,
-    [_draws("float32", _SPREAD, "uint32"), _draws("float64", _WIDE, "int64"), Case((Sample((), "uint32", values=5),), {"dtype": FLOAT32})],
+    [
+        _draws("float32", _SPREAD, "uint32"),
+        _draws("float64", _WIDE, "int64"),
+        Case((Sample((), "uint32", values=5),), {"dtype": FLOAT32}),
+    ],
 )
 
 # -------------------------------------------------------------------------------------------------------------------- gumbel
@@ -176,7 +185,7 @@ _ATANH: Final = (
 """2 atanh(s) / s in s^2 up to 0.285: the interpolant at Chebyshev's points, within 6e-17 of it."""
 
 
-def _gumbel(m: Mathematics, v: Any) -> Any:
+def _gumbel(m: Any, v: Any) -> Any:
     """-log(e) for e = -log(v). Where that is small the rounding of e counts most, so there e is the same everywhere, of + - * / alone."""
     centre = (v > _CENTRE / _CENTRE_RATIO) & (v < _CENTRE * _CENTRE_RATIO)
     s = m.where(centre, (v - _CENTRE) / (v + _CENTRE), 0.0)
@@ -205,7 +214,11 @@ random_gumbel_p = _from_bits(
     _gumbel_onnx,
     [
         _draws("float32", _SPREAD, "uint32"),
-        _draws("float64", [0, 2**52 - 1, 2**51, 1656780000000000, 1656781914307654, 77, 3300000000000000], "int64"),
+        _draws(
+            "float64",
+            [0, 2**52 - 1, 2**51, 1656780000000000, 1656781914307654, 77, 3300000000000000],
+            "int64",
+        ),
         Case((Sample((), "uint32", values=5),), {"dtype": FLOAT32}),
     ],
 )

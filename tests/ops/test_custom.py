@@ -210,6 +210,34 @@ def test_rules_get_flat_leaves_in_parameter_and_tree_order() -> None:
     assert weight.shape == (3,) and weight.dtype == np.float64 and weight.spec == ons.ArraySpec((3,), "float64")
 
 
+def test_deferred_arrays_and_jit() -> None:
+    f = ons.primitive(lambda x, y: {"out": np.sin(x) * y}, name="test.deferred")
+    a = ons.array(X)
+    assert np.allclose(f(a, 2.0)["out"].numpy(), np.sin(X) * 2)
+    g = ons.primitive(lambda x: opaque(x) * 2, name="test.deferred_opaque")
+    result = g(a + 1)
+    assert isinstance(result, ons.Array) and np.array_equal(result.numpy(), (X + 1) * 2)
+    assert np.allclose(ons.jit(lambda x: f(x, 2.0))(X)["out"], np.sin(X) * 2)
+
+
+def test_an_implementation_takes_no_traced_array_from_outside() -> None:
+    make = lambda x: ons.primitive(lambda y: y * x, name="test.closure")
+    with pytest.raises(ons.TracingError, match=r"test.closure: its output hangs on a traced array from outside; pass it as an argument"):
+        ons.grad(lambda x: np.sum(make(x)(x)))(X)
+    with pytest.raises(ons.TracingError, match=r"test.closure: its implementation uses a traced array from outside; pass it as an argument"):
+        ons.stage(lambda x: make(x)(x), X)
+
+
+def test_integer_operands() -> None:
+    f = ons.primitive(lambda x, i: x[i], name="test.take")
+    i = np.array([0, 0, 2])
+    for _ in range(2):
+        assert np.array_equal(ons.grad(lambda x: np.sum(f(x, i)))(X), [2.0, 0.0, 1.0])
+        program = ons.stage(ons.grad(lambda x, i: np.sum(f(x, i))), X, i)
+        assert np.array_equal(program(X, np.array([0, 1, 1])), [1.0, 2.0, 0.0])
+        f.def_jvp(lambda o, p, t: t[0][p[1]])
+
+
 def test_abstract_value() -> None:
     value = ons.AbstractValue(("B", 2), "float32")
     assert value.spec == ons.ArraySpec(("B", 2), "float32") and value.ndim == 2 and str(value.shape[0]) == "B"

@@ -34,7 +34,9 @@ def smallest(p: Any) -> float:
 
 def uniformity(cells: Any, count: int) -> float:
     """chi-square of numbers below `count`."""
-    return float(stats.chisquare(np.bincount(np.asarray(cells, np.int64).reshape(-1), minlength=count)).pvalue)
+    return float(
+        stats.chisquare(np.bincount(np.asarray(cells, np.int64).reshape(-1), minlength=count)).pvalue
+    )
 
 
 def correlation_p(x: Any, y: Any) -> Any:
@@ -67,7 +69,15 @@ def assert_words(words: Any) -> None:
     assert smallest(normal_p((bit_counts(flat) - n / 2) / np.sqrt(n / 4))) > LEVEL
     x = standard(flat)
     assert smallest([correlation_p(x[lag:], x[:-lag]) for lag in (*range(1, 33), 64, 100, 1000)]) > LEVEL
-    assert smallest([correlation_p(x[lag:] ** 2 * 1.1180339887498949 - 1.118033988749895, x[:-lag]) for lag in range(1, 17)]) > LEVEL
+    assert (
+        smallest(
+            [
+                correlation_p(x[lag:] ** 2 * 1.1180339887498949 - 1.118033988749895, x[:-lag])
+                for lag in range(1, 17)
+            ]
+        )
+        > LEVEL
+    )
     assert stats.kstest(flat / 2.0**32, "uniform").pvalue > LEVEL
     assert birthdays(flat) > LEVEL
 
@@ -128,9 +138,18 @@ def test_hash_avalanche() -> None:
     m = NumpyWords()
     rng = np.random.default_rng(0)
     n = 1 << 13
-    for words in (rng.integers(0, 2**64, n, dtype=np.uint64), np.arange(n, dtype=np.uint64), np.arange(n, dtype=np.uint64) << np.uint64(50)):
+    for words in (
+        rng.integers(0, 2**64, n, dtype=np.uint64),
+        np.arange(n, dtype=np.uint64),
+        np.arange(n, dtype=np.uint64) << np.uint64(50),
+    ):
         base = mixed(m, words)
-        masks = [1 << i for i in range(64)] + [(1 << i) | (1 << j) for i in range(64) for j in (i * 7 % 64, (i + 32) % 64, (i + 1) % 64) if i != j]
+        masks = [1 << i for i in range(64)] + [
+            (1 << i) | (1 << j)
+            for i in range(64)
+            for j in (i * 7 % 64, (i + 32) % 64, (i + 1) % 64)
+            if i != j
+        ]
         scores = np.array([bit_counts(base ^ mixed(m, words ^ np.uint64(mask))) for mask in masks])
         # Small words overlap each other's neighbours, so a little slack beyond independence
         assert np.abs((scores - n / 2) / np.sqrt(n / 4)).max() < 6.5
@@ -154,13 +173,20 @@ def test_generator_avalanche(bits: int) -> None:
 def test_bits_of_derived_keys_are_balanced() -> None:
     parent = random.key(0)
     many = np.arange(1 << 13)
-    families = [seed_keys(1 << 13), random.split(parent, 1 << 13), ons.vmap(lambda i: random.fold_in(parent, i))(many)]
+    families = [
+        seed_keys(1 << 13),
+        random.split(parent, 1 << 13),
+        ons.vmap(lambda i: random.fold_in(parent, i))(many),
+    ]
     for keys in families:
         assert np.unique(keys).size == keys.size
         assert smallest(normal_p((bit_counts(keys) - keys.size / 2) / np.sqrt(keys.size / 4))) > LEVEL
         assert uniformity(keys >> np.uint64(56), 256) > LEVEL
         assert uniformity(keys & np.uint64(255), 256) > LEVEL
-        assert smallest(normal_p((bit_counts(keys[1:] ^ keys[:-1]) - keys.size / 2) / np.sqrt(keys.size / 4))) > LEVEL
+        assert (
+            smallest(normal_p((bit_counts(keys[1:] ^ keys[:-1]) - keys.size / 2) / np.sqrt(keys.size / 4)))
+            > LEVEL
+        )
 
 
 def assert_independent(keys: Any, count: int = 1024) -> None:
@@ -169,7 +195,19 @@ def assert_independent(keys: Any, count: int = 1024) -> None:
     x = standard(words)
     assert smallest(normal_p(x.sum(1) / np.sqrt(count))) > LEVEL
     assert stats.kstest(normal_p(x.sum(1) / np.sqrt(count)), "uniform").pvalue > LEVEL
-    assert smallest(stats.chi2.sf(((np.stack([np.bincount(w >> np.uint32(28), minlength=16) for w in words]) - count / 16) ** 2).sum(1) / (count / 16), 15)) > LEVEL
+    assert (
+        smallest(
+            stats.chi2.sf(
+                (
+                    (np.stack([np.bincount(w >> np.uint32(28), minlength=16) for w in words]) - count / 16)
+                    ** 2
+                ).sum(1)
+                / (count / 16),
+                15,
+            )
+        )
+        > LEVEL
+    )
     for lag in (0, 1, 2):
         shifted = x[:, lag:] @ x[:, : count - lag].T / np.sqrt(count - lag)
         others = shifted[~np.eye(len(keys), dtype=bool)] if lag == 0 else shifted
@@ -210,7 +248,9 @@ def test_streams_of_neighbouring_seeds(name: str) -> None:
     draw: Callable[..., Any] = getattr(random, name)
     x = ons.vmap(lambda k: draw(k, (512,)))(seed_keys(SEEDS))
     x = (x - 0.5) * np.sqrt(12) if name == "uniform" else x
-    p = [correlation_p(x[:-1, lag:], x[1:, : 512 - lag]) for lag in range(8)] + [correlation_p(x[1:, lag:], x[:-1, : 512 - lag]) for lag in range(1, 8)]
+    p = [correlation_p(x[:-1, lag:], x[1:, : 512 - lag]) for lag in range(8)] + [
+        correlation_p(x[1:, lag:], x[:-1, : 512 - lag]) for lag in range(1, 8)
+    ]
     assert smallest(np.concatenate(p)) > LEVEL
     assert stats.kstest(np.concatenate(p), "uniform").pvalue > LEVEL
 
@@ -218,7 +258,11 @@ def test_streams_of_neighbouring_seeds(name: str) -> None:
 def test_numbers_of_a_key_are_independent_of_those_of_its_children() -> None:
     keys = seed_keys(300)
     parents = standard(first_words(keys, 256))
-    for derive in (lambda k: random.split(k)[0], lambda k: random.split(k)[1], lambda k: random.fold_in(k, 0)):
+    for derive in (
+        lambda k: random.split(k)[0],
+        lambda k: random.split(k)[1],
+        lambda k: random.fold_in(k, 0),
+    ):
         children = standard(first_words(ons.vmap(derive)(keys), 256))
         assert smallest(correlation_p(parents, children)) > LEVEL
 
@@ -233,7 +277,10 @@ DRAWS: dict[str, tuple[Callable[[Any, Any], Any], Any]] = {
     "exponential": (lambda k, d: random.exponential(k, (N,), d), stats.expon()),
     "gumbel": (lambda k, d: random.gumbel(k, (N,), d), stats.gumbel_r()),
     "truncated -1 to 2": (lambda k, d: random.truncated_normal(k, -1, 2, (N,), d), stats.truncnorm(-1, 2)),
-    "truncated 0.5 to inf": (lambda k, d: random.truncated_normal(k, 0.5, np.inf, (N,), d), stats.truncnorm(0.5, np.inf)),
+    "truncated 0.5 to inf": (
+        lambda k, d: random.truncated_normal(k, 0.5, np.inf, (N,), d),
+        stats.truncnorm(0.5, np.inf),
+    ),
     "truncated -9 to -6": (lambda k, d: random.truncated_normal(k, -9, -6, (N,), d), stats.truncnorm(-9, -6)),
 }
 
@@ -266,7 +313,9 @@ def test_narrow_distribution(name: str, kind: str) -> None:
     mean, variance = (float(v) for v in law.stats("mv"))
     assert abs(x.mean() - mean) < 0.01 and abs(x.var() / variance - 1) < 0.02
     edges = np.quantile(x, np.linspace(0.05, 0.95, 10))
-    assert np.abs(np.mean(x[:, None] <= edges, axis=0) - law.cdf(edges)).max() < (0.01 if kind == "float16" else 0.02)
+    assert np.abs(np.mean(x[:, None] <= edges, axis=0) - law.cdf(edges)).max() < (
+        0.01 if kind == "float16" else 0.02
+    )
 
 
 def test_two_normals_of_one_word_or_two_are_independent_of_neighbours() -> None:
@@ -284,7 +333,10 @@ def test_bernoulli(p: float) -> None:
     assert x.dtype == np.bool_
     assert stats.binomtest(int(x.sum()), N, p).pvalue > LEVEL
     pairs = np.bincount(x[::2] * 2 + x[1::2].astype(int), minlength=4)
-    assert stats.chisquare(pairs, np.array([(1 - p) ** 2, p * (1 - p), p * (1 - p), p * p]) * N / 2).pvalue > LEVEL
+    assert (
+        stats.chisquare(pairs, np.array([(1 - p) ** 2, p * (1 - p), p * (1 - p), p * p]) * N / 2).pvalue
+        > LEVEL
+    )
 
 
 def test_categorical() -> None:
@@ -320,8 +372,17 @@ def test_choice() -> None:
     assert uniformity(np.unique(pairs @ np.array([6, 1]), return_inverse=True)[1], 30) > LEVEL
     # One after the other: the second is drawn with the probabilities that are left
     pairs = ons.vmap(lambda k: random.choice(k, 5, (2,), replace=False, p=p))(keys)
-    wanted = np.array([p[i] * p[j] / (1 - p[i]) for i in range(5) for j in range(5) if i != j and p[i] > 0 and p[j] > 0])
-    got = np.array([np.sum((pairs[:, 0] == i) & (pairs[:, 1] == j)) for i in range(5) for j in range(5) if i != j and p[i] > 0 and p[j] > 0])
+    wanted = np.array(
+        [p[i] * p[j] / (1 - p[i]) for i in range(5) for j in range(5) if i != j and p[i] > 0 and p[j] > 0]
+    )
+    got = np.array(
+        [
+            np.sum((pairs[:, 0] == i) & (pairs[:, 1] == j))
+            for i in range(5)
+            for j in range(5)
+            if i != j and p[i] > 0 and p[j] > 0
+        ]
+    )
     assert got.sum() == len(keys)
     assert stats.chisquare(got, wanted * len(keys)).pvalue > LEVEL
 
@@ -337,4 +398,12 @@ def test_dropout() -> None:
             expected = kept.shape[axis] * (1 - rate)
             assert stats.chi2.sf(((counts - expected) ** 2 / (expected * rate)).sum(), counts.size) > LEVEL
         x = (kept - (1 - rate)) / np.sqrt(rate * (1 - rate))
-        assert smallest([correlation_p(x.reshape(-1)[lag:], x.reshape(-1)[:-lag]) for lag in (1, 2, 499, 500, 501, 1000)]) > LEVEL
+        assert (
+            smallest(
+                [
+                    correlation_p(x.reshape(-1)[lag:], x.reshape(-1)[:-lag])
+                    for lag in (1, 2, 499, 500, 501, 1000)
+                ]
+            )
+            > LEVEL
+        )
