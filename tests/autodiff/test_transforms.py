@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -164,3 +166,35 @@ def test_checkpoint_keeps_values_and_derivatives() -> None:
 def test_eval_shape() -> None:
     spec = ons.eval_shape(lambda x, y: {"z": x @ y}, ons.ArraySpec(("B", 3), "f32"), ons.ArraySpec((3, 2), "f32"))["z"]
     assert spec == ons.ArraySpec(("B", 2), "f32")
+
+
+_MEMORY = """
+import resource, sys
+import numpy as np
+import onstage as ons
+
+def block(x):
+    for _ in range(8):
+        x = np.sin(x) * np.tanh(x) + x
+    return x
+
+def f(x):
+    for _ in range(6):
+        x = (ons.checkpoint(block) if sys.argv[1] == "lean" else block)(x)
+    return np.sum(x)
+
+x = np.linspace(0, 1, 1_000_000, dtype=np.float32)
+program = ons.stage(ons.grad(f), x)
+program.to_onnx()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+program(x)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_checkpoint_lowers_the_peak_memory_of_the_staged_gradient() -> None:
+    peaks = {
+        kind: int(subprocess.run([sys.executable, "-c", _MEMORY, kind], check=True, capture_output=True, text=True).stdout)
+        for kind in ("plain", "lean")
+    }
+    assert peaks["lean"] < 0.5 * peaks["plain"], peaks

@@ -500,6 +500,29 @@ def test_residual_of_a_traceable_implementation_is_differentiated_again() -> Non
     ons.testing.check_primitive(f, (X,), check=("abstract", "jvp", "transpose", "nested", "stage", "batch", "onnx"))
 
 
+def test_gradient_with_a_residual_in_a_file(tmp_path: Path) -> None:
+    @ons.primitive(residual=True, name="test.normalize")
+    def normalize(x: Any) -> Any:
+        norm = np.sqrt(np.sum(x * x, axis=-1, keepdims=True))
+        return ons.PrimitiveResult(x / norm, norm)
+
+    @normalize.def_transpose
+    def _(ct: Any, primals: Any, output: Any, norm: Any) -> Any:
+        return ((ct - output * np.sum(ct * output, axis=-1, keepdims=True)) / norm,)
+
+    loss = lambda x, w: np.sum(normalize(x) * w)
+    spec = ons.ArraySpec(("B", 3), "float64")
+    program = ons.stage(ons.grad(loss), specs=(spec, ons.ArraySpec((3,), "float64")))
+    path = tmp_path / "gradient.onnx"
+    assert program.save(path).verified == ("out",)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    for size in (0, 1, 4):
+        x = np.random.default_rng(size).normal(size=(size, 3))
+        expected = ons.grad(loss)(x, X) if size else np.zeros((0, 3))
+        assert np.allclose(session.run(None, {"x": x, "w": X})[0], expected)
+    ons.testing.check_gradient(loss, np.random.default_rng(5).normal(size=(4, 3)), X)
+
+
 def test_residual_is_declared() -> None:
     with pytest.raises(TypeError, match=r"declared with residual=True, so the implementation must return PrimitiveResult\(output, residual\); got ndarray"):
         ons.primitive(lambda x: x, residual=True)(X)
