@@ -98,7 +98,8 @@ def _word(what: str, value: Any) -> Any:
         raise DTypeError(f"{what} is an integer, got {short_name(dtype)}")
     if shape_of(x):
         raise ShapeError(f"{what} is one integer, got shape {_text(shape_of(x))}; ons.vmap takes many")
-    return cast(x, UINT64)
+    # By way of its own dtype, strong, so that a Python number that is negative wraps around
+    return cast(cast(x, dtype), UINT64)
 
 
 def as_key(what: str, key: Any) -> Any:

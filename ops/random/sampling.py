@@ -12,6 +12,7 @@ from ...stage.errors import DTypeError, ShapeError
 from ...stage.primitive import Array
 from ...stage.spec import DimLike, Shape
 from ...stage.trace import bind
+from ...stage.tracer import Tracer
 from ..arg_reductions import argmax
 from ..arguments import size_of
 from ..arithmetic import add, divide_p, floating, multiply_p
@@ -127,10 +128,10 @@ def _weights(p: Any, n: DimLike, count: int | None) -> Any:
         raise DTypeError(f"choice: p are probabilities, got {short_name(dtype_of(x)[0])}")
     if not same_dim(size_of(x), n):
         raise ShapeError(f"choice: 'a' and 'p' must have same size, got {n} and {size_of(x)}")
-    x = cast(x, FLOAT64)
-    if isinstance(x, np.ndarray):
-        _check_weights(np.asarray(x, FLOAT64), count)
-    return x
+    weights: Any = cast(x, FLOAT64)
+    if not isinstance(weights, Tracer):
+        _check_weights(weights, count)
+    return weights
 
 
 def _check_weights(p: Array, count: int | None) -> None:
