@@ -54,7 +54,7 @@ def save(
     if verify:
         # What could not be read back is not written either.
         restore(artifact.model, artifact.read_data, file)
-        report = verify_staged(staged, artifact.lowered, artifact.model, samples=given, rtol=rtol, atol=atol, seed=SEED)
+        report = verify_staged(staged, artifact.lowered, artifact.model, example=staged.example, samples=given, rtol=rtol, atol=atol, seed=SEED)
     else:
         report = _unverified(staged)
     _write(file, artifact, report, staged.hash)

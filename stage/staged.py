@@ -31,11 +31,14 @@ class StagedProgram:
     of ArraySpecs, `print(program)` its text form.
     """
 
-    def __init__(self, program: Program, signature: Signature, out_tree: tree.TreeDef, *, donate: Sequence[str] = ()) -> None:
+    def __init__(
+        self, program: Program, signature: Signature, out_tree: tree.TreeDef, *, donate: Sequence[str] = (), example: Any = None
+    ) -> None:
         self.program = program
         self.signature = signature
         self.out_tree = out_tree
         self.donate = tuple(donate)
+        self._example = example
         for inner in nested_programs(program):
             for eqn in inner.equations:
                 if eqn.primitive.generation:
@@ -44,6 +47,11 @@ class StagedProgram:
     @property
     def name(self) -> str:
         return self.signature.name
+
+    @property
+    def example(self) -> list[Any] | None:
+        """The flat arrays of the example it was staged with, where they are still known; verification runs on them."""
+        return None if self._example is None else self._example.arrays()
 
     @property
     def in_names(self) -> tuple[str, ...]:

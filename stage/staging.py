@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, overload
+from typing import Any, Final, overload
 
 import numpy as np
 
@@ -13,9 +14,12 @@ from .ambient import no_ambient_randomness
 from .dims import Dim
 from .errors import TracingError, UnsupportedError
 from .signature import Signature, check_names, leaf_spec, python_signature
+from .spec import ArraySpec
 from .staged import StagedProgram
 from .trace import trace_program
 from .tracer import Tracer
+
+_EXAMPLE_BYTES: Final = 16 << 20
 
 
 @overload
@@ -84,11 +88,35 @@ def _stage(
         out_trees.append(out_tree)
         return outputs
 
+    example = Example.of(signature, examples, kw_specs) if specs is None else None
     with no_ambient_randomness():
         traced = trace_program(flat, signature.specs, name=label)
     if traced.captured:
         raise TracingError(f"stage: {label} uses an array that is being traced outside it; pass it as an argument")
-    return StagedProgram(traced.program, signature, out_trees[0], donate=donate)
+    return StagedProgram(traced.program, signature, out_trees[0], donate=donate, example=example)
+
+
+class Example:
+    """The example a program was staged with, which verification runs on; large arrays are not kept alive for it."""
+
+    def __init__(self, leaves: Sequence[Any]) -> None:
+        small = sum(x.nbytes for x in leaves) <= _EXAMPLE_BYTES
+        self._leaves = [x.copy() if small else weakref.ref(x) for x in leaves]
+
+    @staticmethod
+    def of(signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Example | None:
+        """None where the program was staged from specs."""
+        if not args and not kwargs:
+            return None
+        leaves = signature.flatten(args, kwargs or {})
+        if any(isinstance(leaf, ArraySpec | Tracer) for leaf in leaves):
+            return None
+        return Example(signature.arrays(leaves))
+
+    def arrays(self) -> list[Any] | None:
+        """The arrays, None if one of them is gone."""
+        found = [x() if isinstance(x, weakref.ref) else x for x in self._leaves]
+        return None if any(x is None for x in found) else found
 
 
 def bind_specs(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], label: str) -> Signature:

@@ -177,3 +177,16 @@ def test_ten_thousand_equations_stage_lower_and_scale_linearly() -> None:
     gradient = ons.stage(ons.grad(chain(6667)), np.ones(3, np.float32))
     assert len(gradient.program.equations) > 20_000
     assert len(gradient.to_onnx().graph.node) > 20_000
+
+
+def test_the_example_is_kept_for_verification(tmp_path: Any) -> None:
+    x = np.arange(4.0)
+    program = ons.stage(lambda x, n: x * 2, x, ons.StaticSpec(3))
+    x[:] = -1.0
+    assert program.example is not None and program.example[0].tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert ons.stage(lambda x: x, specs=(ons.ArraySpec((2,), "f64"),)).example is None
+    large = np.zeros(3_000_000)
+    program = ons.stage(lambda x: x.sum(), large)
+    assert program.example is not None and program.example[0] is large
+    del large
+    assert program.example is None
