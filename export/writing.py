@@ -7,11 +7,14 @@ import errno
 import hashlib
 import os
 import secrets
+import threading
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Final
 
 _CHUNK: Final = 1 << 24
+# Threads that save to one path take turns, so that a model and what stands beside it belong together.
+_committing = threading.Lock()
 
 
 def check_target(path: str) -> None:
@@ -78,16 +81,26 @@ class Transaction:
 
     def commit(self) -> None:
         """Rename what was written, the last file last; when one cannot be, all is as before."""
-        *others, (last_temporary, last) = self._written
-        for temporary, path in others:
-            before = self._name(path) if os.path.lexists(path) else None
-            self._renamed.append((path, before))
-            if before is not None:
-                os.replace(path, before)
-            os.replace(temporary, path)
-        os.replace(last_temporary, last)
-        self._renamed.clear()
+        with _committing:
+            *others, (last_temporary, last) = self._written
+            for temporary, path in others:
+                self._set_aside(path)
+                os.replace(temporary, path)
+            os.replace(last_temporary, last)
+            self._renamed.clear()
         _sync_folder(os.path.dirname(last) or ".")
+
+    def _set_aside(self, path: str) -> None:
+        """Move what stands at `path` out of the way, and note how to undo it."""
+        if os.path.lexists(path):
+            before = self._name(path)
+            self._renamed.append((path, before))
+            try:
+                os.replace(path, before)
+            except FileNotFoundError:  # another process took it in this moment
+                self._renamed[-1] = (path, None)
+        else:
+            self._renamed.append((path, None))
 
     def _name(self, path: str) -> str:
         folder, base = os.path.split(path)

@@ -178,7 +178,7 @@ import pathlib, numpy as np, onstage as ons
 def step(params, x):
     loss = lambda p: (np.maximum(x @ p["w"] + p["b"], 0) ** 2).sum()
     value, grads = ons.value_and_grad(loss)(params)
-    return {k: params[k] - 0.1 * grads[k] for k in {"w", "b"}}, value
+    return {k: params[k] - 0.1 * grads[k] for k in params}, value
 params = {"b": np.zeros(60, np.float32), "w": np.arange(360, dtype=np.float32).reshape(6, 60)}
 folder = pathlib.Path(sys.argv[2])
 program = ons.stage(step, params, np.ones((2, 6), np.float32))
