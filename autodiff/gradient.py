@@ -247,8 +247,8 @@ def float_leaf(leaf: Any, where: str) -> Any:
 
 
 def _check_scalar(program: Program, recorded: Recorded, label: str) -> None:
-    if recorded.out_count != 1:
-        raise TracingError(f"grad of {label}: the function must return one scalar, got a tree of {recorded.out_count}; use has_aux=True for more")
+    if recorded.out_tree is not tree.LEAF:
+        raise TracingError(f"grad of {label}: the function must return a scalar, got a tree of {recorded.out_count}: {recorded.out_tree!r}; use has_aux=True for more")
     spec = program.outputs[0].spec
     if spec.shape != ():
         raise TracingError(f"grad of {label}: the function must return a scalar, got {spec!r}; sum it, or use ons.vjp or ons.jacobian")

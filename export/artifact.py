@@ -17,7 +17,17 @@ from ..stage.spec import make_spec
 from ..stage.staged import StagedProgram
 from ._lazy import onnx
 from .lower import Lowered, lower_program
-from .metadata import FORMAT, LARGE, PREFIX, bare, encode_signature, graph_digests, metadata_digest, pack, sha256
+from .metadata import (
+    FORMAT,
+    LARGE,
+    PREFIX,
+    bare,
+    encode_signature,
+    graph_digests,
+    metadata_digest,
+    pack,
+    sha256,
+)
 
 DATA_SUFFIX: Final = ".data"
 EXTERNAL: Final = ("auto", "always", "never")
@@ -56,7 +66,14 @@ class Artifact:
         return raw_bytes(arrays[offset])
 
 
-def build(staged: StagedProgram, file_name: str, verification: Mapping[str, Any], *, external: str = "auto", target: str = "onnx") -> Artifact:
+def build(
+    staged: StagedProgram,
+    file_name: str,
+    verification: Mapping[str, Any],
+    *,
+    external: str = "auto",
+    target: str = "onnx",
+) -> Artifact:
     """Lower a program under its own names and attach the metadata.
 
     file_name: without folders. verification: what the file says of how it was verified. external: see `StagedProgram.save`. target: as for `to_onnx`.
@@ -67,13 +84,20 @@ def build(staged: StagedProgram, file_name: str, verification: Mapping[str, Any]
         raise ValueError(f"save: external is {external!r}, not one of {', '.join(map(repr, EXTERNAL))}")
     signature = encode_signature(staged)
     lowered = lower_program(
-        staged.optimized[0], staged.in_names, staged.out_names, target=target, name=staged.name or "program", detach_above=LARGE
+        staged.optimized[0],
+        staged.in_names,
+        staged.out_names,
+        target=target,
+        name=staged.name or "program",
+        detach_above=LARGE,
     )
     model, initializers = lowered.model, lowered.detached
     contents = {name: sha256(raw_bytes(array)) for name, array in initializers.items()}
     constants: dict[str, Array] = {}
     encoded = encode(staged.program, constants=constants, inline_limit=LARGE)
-    by_digest = {content_digest(make_spec(a.shape, a.dtype), contents[name]): name for name, a in initializers.items()}
+    by_digest = {
+        content_digest(make_spec(a.shape, a.dtype), contents[name]): name for name, a in initializers.items()
+    }
     kept = {digest: array for digest, array in constants.items() if digest not in by_digest}
 
     data = None
@@ -82,7 +106,9 @@ def build(staged: StagedProgram, file_name: str, verification: Mapping[str, Any]
     packed = {
         "program": encoded,
         "sources": encode_sources(staged.program),
-        "constants": {digest: _location(digest, array, by_digest, data) for digest, array in constants.items()},
+        "constants": {
+            digest: _location(digest, array, by_digest, data) for digest, array in constants.items()
+        },
         "data": None if data is None else data.name,
     }
     properties = {
@@ -111,7 +137,11 @@ def _is_external(name: str, external: str, arrays: list[Array]) -> bool:
             f"{name}: its constants take {total:,} bytes and a file holds at most {_PROTOBUF_LIMIT:,}; "
             'save with external="auto", which puts them beside the model'
         )
-    return external != "never" and any(a.nbytes > _STAYS for a in arrays) and (external == "always" or total > _AUTO_ABOVE)
+    return (
+        external != "never"
+        and any(a.nbytes > _STAYS for a in arrays)
+        and (external == "always" or total > _AUTO_ABOVE)
+    )
 
 
 def _place(name: str, initializers: Mapping[str, Array], kept: Mapping[str, Array]) -> DataFile:
@@ -134,7 +164,7 @@ def _location(digest: str, array: Array, by_digest: Mapping[str, str], data: Dat
         return ["initializer", by_digest[digest]]
     if data is not None and digest in data.offsets:
         return ["data", data.offsets[digest], array.nbytes]
-    return ["inline", base64.b64encode(raw_bytes(array)).decode("ascii")]
+    return ["inline", base64.b64encode(raw_bytes(array).tobytes()).decode("ascii")]
 
 
 def _attach(model: Any, properties: dict[str, str], contents: Mapping[str, str]) -> None:

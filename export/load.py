@@ -21,16 +21,43 @@ from ..stage.errors import ArtifactError, MissingRuleError, OnstageError
 from ..stage.primitive import Array
 from ..stage.staged import StagedProgram
 from ._lazy import onnx, protobuf_message
-from .metadata import FORMAT, PREFIX, READABLE, bare, decode_signature, graph_digests, metadata_digest, sha256, unpack
+from .metadata import (
+    FORMAT,
+    PREFIX,
+    READABLE,
+    bare,
+    decode_signature,
+    graph_digests,
+    metadata_digest,
+    sha256,
+    unpack,
+)
 from .signatures import dtype_of
 
 ReadData: TypeAlias = Callable[[str, int, int], Array]
 """(name of a data file, offset, length) -> uint8 array."""
 
 _KEYS: Final = ("version", "hash", "signature", "program", "verification", "digests")
-_PARTS: Final = {"inputs": "inputs", "outputs": "outputs", "nodes": "nodes", "initializers": "initializers", "rest": "version or name"}
+_PARTS: Final = {
+    "inputs": "inputs",
+    "outputs": "outputs",
+    "nodes": "nodes",
+    "initializers": "initializers",
+    "rest": "version or name",
+}
 # What reading a damaged or made-up object raises.
-_DAMAGE: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, EOFError, OSError, RecursionError, StopIteration)
+_DAMAGE: Final = (
+    KeyError,
+    IndexError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    EOFError,
+    OSError,
+    RecursionError,
+    StopIteration,
+)
 
 
 def load(path: str | os.PathLike[str]) -> StagedProgram:
@@ -48,7 +75,11 @@ def load(path: str | os.PathLike[str]) -> StagedProgram:
         data = file.read()
     restored = restore(data, _data_reader(name), name)
     if not restored.verification["verified"]:
-        warnings.warn(f"{name} was saved with verify=False: nothing says that it computes what its program does", UserWarning, stacklevel=2)
+        warnings.warn(
+            f"{name} was saved with verify=False: nothing says that it computes what its program does",
+            UserWarning,
+            stacklevel=2,
+        )
     if restored.lost:
         warnings.warn(
             f"{name} does not hold the static values of {', '.join(restored.lost)}; call the loaded program without them",
@@ -128,7 +159,9 @@ def _check_digests(model: Any, properties: Mapping[str, str], read: ReadData) ->
         if tensor.name in digests["initializers"]:
             content, place = _content(tensor, read)
             if sha256(content) != digests["initializers"][tensor.name]:
-                raise ArtifactError(f"the initializer {tensor.name!r}{place} was changed after it was written")
+                raise ArtifactError(
+                    f"the initializer {tensor.name!r}{place} was changed after it was written"
+                )
             contents[tensor.name] = content
             bare(tensor)
     graph = graph_digests(model)
@@ -157,16 +190,22 @@ def _data_reader(path: str) -> ReadData:
             file = os.path.join(folder, location)
             if not os.path.isfile(file):
                 raise ArtifactError(f"its data file {location} is missing; it belongs beside the model")
-            maps[location] = np.memmap(file, np.uint8, "r") if os.path.getsize(file) else np.empty(0, np.uint8)
+            maps[location] = (
+                np.memmap(file, np.uint8, "r") if os.path.getsize(file) else np.empty(0, np.uint8)
+            )
         data = maps[location]
         if offset < 0 or length < 0 or offset + length > len(data):
-            raise ArtifactError(f"its data file {location} is truncated: {len(data):,} bytes, at least {offset + length:,} are needed")
+            raise ArtifactError(
+                f"its data file {location} is truncated: {len(data):,} bytes, at least {offset + length:,} are needed"
+            )
         return data[offset : offset + length]
 
     return read
 
 
-def _rebuild(model: Any, properties: Mapping[str, str], contents: Mapping[str, Array], read: ReadData) -> Restored:
+def _rebuild(
+    model: Any, properties: Mapping[str, str], contents: Mapping[str, Array], read: ReadData
+) -> Restored:
     packed = unpack(properties[PREFIX + "program"])
     program = decode(packed["program"], _constants(model, packed, contents, read), sources=packed["sources"])
     check(program)
@@ -184,7 +223,9 @@ def _constants(model: Any, packed: Json, contents: Mapping[str, Array], read: Re
     """The large constants of the Program, by digest."""
     encoded = packed["program"]
     specs = {digest: encoded["specs"][spec] for spec, digest, _ in encoded["constants"]}
-    initializers = {t.name: (dtype_of(t.data_type), tuple(t.dims)) for t in model.graph.initializer if t.name in contents}
+    initializers = {
+        t.name: (dtype_of(t.data_type), tuple(t.dims)) for t in model.graph.initializer if t.name in contents
+    }
     constants: dict[str, Array] = {}
     for digest, place in packed["constants"].items():
         match place:
@@ -205,6 +246,9 @@ def _constants(model: Any, packed: Json, contents: Mapping[str, Array], read: Re
 
 def _check_names(model: Any, staged: StagedProgram) -> None:
     graph = model.graph
-    for kind, names, values in (("inputs", staged.in_names, graph.input), ("outputs", staged.out_names, graph.output)):
+    for kind, names, values in (
+        ("inputs", staged.in_names, graph.input),
+        ("outputs", staged.out_names, graph.output),
+    ):
         if [v.name for v in values] != list(names):
             raise ArtifactError(f"the {kind} of the graph are not those of its program")

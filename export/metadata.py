@@ -1,12 +1,12 @@
 """What a file says of itself in its metadata: format, hash, signature, Program, digests. Writing (artifact.py) and reading (load.py) meet here.
 
-    onstage.format        the format's number
-    onstage.version       the version of onstage that wrote the file
-    onstage.hash          the structural hash
-    onstage.signature     JSON: arguments, trees, names and specs of inputs and outputs
-    onstage.program       packed: the canonical Program, source lines, and where each large constant is
-    onstage.verification  JSON: whether and how the file was verified
-    onstage.digests       JSON: SHA-256 of the parts of the graph, of each large initializer, and of all this
+onstage.format        the format's number
+onstage.version       the version of onstage that wrote the file
+onstage.hash          the structural hash
+onstage.signature     JSON: arguments, trees, names and specs of inputs and outputs
+onstage.program       packed: the canonical Program, source lines, and where each large constant is
+onstage.verification  JSON: whether and how the file was verified
+onstage.digests       JSON: SHA-256 of the parts of the graph, of each large initializer, and of all this
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..stage.dims import Dim, dim_text
 from ..stage.errors import ArtifactError, UnsupportedError
 from ..stage.program import Program
 from ..stage.signature import Signature
-from ..stage.spec import ArraySpec, StaticSpec, make_spec
+from ..stage.spec import ArraySpec, StaticSpec
 from ..stage.staged import StagedProgram
 from ..stage.statics import decode_static, encode_static, unknown_in
 from ._lazy import bz2, onnx
@@ -77,7 +77,9 @@ def bare(tensor: Any) -> None:
         tensor.ClearField(field)
 
 
-def metadata_digest(properties: Mapping[str, str], graph: Mapping[str, str], contents: Mapping[str, str]) -> str:
+def metadata_digest(
+    properties: Mapping[str, str], graph: Mapping[str, str], contents: Mapping[str, str]
+) -> str:
     """SHA-256 over all metadata but the digests, and over the other digests."""
     return sha256(canonical_text([dict(properties), dict(graph), dict(contents)]).encode("ascii"))
 
@@ -162,12 +164,17 @@ def decode_signature(obj: Json, program: Program) -> tuple[StagedProgram, list[s
     signature = Signature(parameters, values, obj["name"])
     removed = {i for i, spec in enumerate(signature.specs) for leaf, _ in lost if spec is leaf}
     if removed:
-        notes += [f"{signature.paths[i]} ({label})" for i, (_, label) in zip(sorted(removed), lost, strict=True)]
+        notes += [
+            f"{signature.paths[i]} ({label})" for i, (_, label) in zip(sorted(removed), lost, strict=True)
+        ]
         signature = signature.without(removed, signature.specs)
     staged = StagedProgram(program, signature, out_tree, donate=obj["donate"])
     if signature.specs != program.in_specs or out_tree.num_leaves != len(program.outputs):
         raise ArtifactError("the signature does not fit the program")
-    for kind, names, specs in (("inputs", staged.in_names, program.in_specs), ("outputs", staged.out_names, program.out_specs)):
+    for kind, names, specs in (
+        ("inputs", staged.in_names, program.in_specs),
+        ("outputs", staged.out_names, program.out_specs),
+    ):
         if obj[kind] != _rows(names, specs):
             raise ArtifactError(f"the {kind} in the signature are not those of the program")
     return staged, notes

@@ -27,7 +27,7 @@ def check_target(path: str) -> None:
         raise NotADirectoryError(errno.ENOTDIR, "cannot save: not a directory", folder)
     if os.path.isdir(path):
         raise IsADirectoryError(errno.EISDIR, "cannot save: this is a directory", path)
-    if not os.access(folder, os.W_OK | os.X_OK):
+    if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
         raise PermissionError(errno.EACCES, "cannot save: the directory is not writable", folder)
 
 
@@ -41,12 +41,16 @@ class Transaction:
     def __init__(self) -> None:
         self._written: list[tuple[str, str]] = []  # (temporary name, final name)
         self._temporary: list[str] = []  # what has to go in any case
-        self._renamed: list[tuple[str, str | None]] = []  # (final name, where the file is that stood there before)
+        self._renamed: list[
+            tuple[str, str | None]
+        ] = []  # (final name, where the file is that stood there before)
 
     def __enter__(self) -> Transaction:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for path, before in reversed(self._renamed):
             with contextlib.suppress(FileNotFoundError):
                 if before is None:
@@ -61,9 +65,11 @@ class Transaction:
         """Write a file from bytes-like pieces under a temporary name, down to the disk; gives its SHA-256."""
         temporary = self._name(path)
         digest = hashlib.sha256()
-        # Not tempfile: its files are for their owner alone, and these become the user's.
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
         try:
+            # Not tempfile: its files are for their owner alone, and these become the user's.
+            descriptor = os.open(
+                temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666
+            )
             with open(descriptor, "wb", buffering=0) as file:
                 for chunk in chunks:
                     view = memoryview(chunk)
@@ -74,7 +80,7 @@ class Transaction:
                             piece = piece[file.write(piece) :]
                 os.fsync(file.fileno())
         except OSError as error:
-            # The system's error for a full disk names no file.
+            # The system's error names the temporary file, or none.
             raise OSError(error.errno, f"cannot save: {error.strerror}", path) from error
         self._written.append((temporary, path))
         return digest.hexdigest()
@@ -110,11 +116,15 @@ class Transaction:
 
 
 def _sync_folder(folder: str) -> None:
-    """Make the new names last; not every system can open a folder."""
+    """Make the new names last, where the system and the file system can."""
     if os.name != "posix":
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems do not sync folders.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
     finally:
         os.close(descriptor)

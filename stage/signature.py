@@ -145,9 +145,9 @@ class Signature:
         if isinstance(leaf, np.ndarray | np.generic) or hasattr(leaf, "__array__"):
             try:
                 array = as_array(leaf)
-                as_dtype(array.dtype)
+                as_dtype(array.dtype, self.paths[index])
             except DTypeError as error:
-                raise SignatureTypeError(f"{self.name}: {self.paths[index]} {error.message.removeprefix('dtype')}") from None
+                raise SignatureTypeError(f"{self.name}: {error.message}") from None
             if array.dtype != spec.dtype:
                 raise SignatureValueError(f"{self.name}: {self.paths[index]} has dtype {array.dtype.name}, staged for {spec.dtype.name}")
             self._check_shape(index, array)

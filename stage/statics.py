@@ -28,7 +28,7 @@ def encode_static(value: Any) -> Any:
     Floats, bytes, tuples, dtypes and enum members are held by value; functions and classes by `module:qualname`, where that leads
     back to them; of anything else, ["unknown", label].
     """
-    kind: type[Any] = type(value)
+    kind = cast("type[Any]", type(value))
     if value is None or kind is int or kind is bool or kind is str:
         return value
     if kind is float:
@@ -60,7 +60,7 @@ def decode_static(obj: Any) -> Any:
         case ["bytes", str(text)]:
             return base64.b64decode(text, validate=True)
         case ["tuple", *items]:
-            return tuple([decode_static(v) for v in cast("list[Any]", items)])
+            return tuple([decode_static(v) for v in items])
         case ["dtype", str(text)]:
             return as_dtype(text)
         case ["enum", str(label), str(name)]:
@@ -80,7 +80,9 @@ def decode_static(obj: Any) -> Any:
 def unknown_in(value: Any) -> UnknownStatic | None:
     """The first UnknownStatic in a decoded value."""
     if isinstance(value, tuple):
-        return next((u for item in cast("tuple[Any, ...]", value) if (u := unknown_in(item)) is not None), None)
+        return next(
+            (u for item in cast("tuple[Any, ...]", value) if (u := unknown_in(item)) is not None), None
+        )
     return value if isinstance(value, UnknownStatic) else None
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from .dims import Dim
 from .dtypes import DType
-from .errors import ConcretizationError, MutationError, ShapeError, TracingError
+from .errors import ConcretizationError, EscapedTracerError, MutationError, ShapeError, TracingError
 from .primitive import Array, Primitive
 from .program import Atom
 from .spec import ArraySpec, DimLike, Shape
@@ -169,6 +169,11 @@ class Tracer:
     # what needs a value
 
     def _concretize(self, how: str, way_out: str) -> NoReturn:
+        if not self._trace.live:
+            raise EscapedTracerError(
+                f"{how} needs the value of a tracer ({self.spec!r}) whose trace has ended; "
+                "return it from the traced function instead of storing it outside"
+            )
         raise ConcretizationError(
             f"{how} needs the value of a traced array ({self.spec!r}), which is known only when the program runs; {way_out}"
         )

@@ -125,7 +125,9 @@ def test_calls_are_checked_as_before(tmp_path):
     program = ons.stage(loss, *ARGUMENTS)
     program.save(tmp_path / "a.onnx")
     loaded = ons.load(tmp_path / "a.onnx")
-    with pytest.raises(ons.SignatureValueError, match=r"loss: params\['w'\] has dtype float64, staged for float32"):
+    with pytest.raises(
+        ons.SignatureValueError, match=r"loss: params\['w'\] has dtype float64, staged for float32"
+    ):
         loaded({"w": np.ones((5, 60)), "b": ARGUMENTS[0]["b"]}, ARGUMENTS[1])
     with pytest.raises(ons.SignatureTypeError, match=r"params\['b'\] is missing"):
         loaded({"w": ARGUMENTS[0]["w"]}, ARGUMENTS[1])
@@ -141,13 +143,17 @@ def test_kinds_of_parameters(tmp_path):
     spec = ons.ArraySpec((3,), "f4")
     program = ons.stage(f, specs=(spec,) * 4, kw_specs={"c": spec, "d": spec})
     loaded = round_trip(program, tmp_path / "a.onnx", x, x, x + 1, x, c=x, d=x)
-    with pytest.raises(ons.SignatureTypeError, match="positional.only"):
+    with pytest.raises(ons.SignatureTypeError, match=r"positional.only"):
         loaded(a=x, b=x, c=x, d=x)
 
 
 def test_trees_keep_their_types(tmp_path):
     x = f32(3)
-    program = ons.stage(lambda s, m: (State(s.w + m.b, [s.count, None]), Model(m.w, {"z": m.b})), State(x, np.int64(3)), Model(x, x))
+    program = ons.stage(
+        lambda s, m: (State(s.w + m.b, [s.count, None]), Model(m.w, {"z": m.b})),
+        State(x, np.int64(3)),
+        Model(x, x),
+    )
     loaded = round_trip(program, tmp_path / "a.onnx", State(x, np.int64(3)), Model(x, x))
     state, model = loaded(State(x, np.int64(3)), Model(x, x))
     assert type(state) is State and type(model) is Model
@@ -170,7 +176,9 @@ def test_weak_numbers(tmp_path):
     assert loaded(np.ones(3, np.float32), 0.5).dtype == np.float32
 
 
-@pytest.mark.parametrize("dtype", ["bool", "i1", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "bfloat16"])
+@pytest.mark.parametrize(
+    "dtype", ["bool", "i1", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "bfloat16"]
+)
 def test_large_constants_of_every_dtype(tmp_path, dtype):
     table = RNG.integers(0, 2 if dtype == "bool" else 100, (20, 40)).astype(ons.ArraySpec((), dtype).dtype)
     program = ons.stage(lambda i: np.take(ons.numpy.asarray(table), i, axis=0), np.array([1, 2]))
@@ -208,7 +216,10 @@ def test_a_fresh_process_loads(tmp_path, saved):
         "print(p.hash); print(repr(float(p(x)))); print(ons.grad(p)(x).shape)"
     )
     result = subprocess.run(
-        [sys.executable, "-c", script, str(folder / "split.onnx"), str(tmp_path / "x.npy")], capture_output=True, text=True, check=True
+        [sys.executable, "-c", script, str(folder / "split.onnx"), str(tmp_path / "x.npy")],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert result.stdout.split("\n")[:3] == [program.hash, repr(float(program(ARGUMENTS[1]))), "(3, 5)"]
 
@@ -218,7 +229,22 @@ def test_a_fresh_process_loads(tmp_path, saved):
 
 @pytest.mark.parametrize(
     "value",
-    [None, True, 3, -0.5, float("inf"), "text", b"\x00\xff", (1, (2.0, "x")), np.dtype("float16"), np.sin, np.ones, dict, Color.RED, 2**80],
+    [
+        None,
+        True,
+        3,
+        -0.5,
+        float("inf"),
+        "text",
+        b"\x00\xff",
+        (1, (2.0, "x")),
+        np.dtype("float16"),
+        np.sin,
+        np.ones,
+        dict,
+        Color.RED,
+        2**80,
+    ],
 )
 def test_static_values(tmp_path, value):
     def f(x, option):
@@ -320,7 +346,7 @@ def get_property(model, key):
 
 
 def test_missing_file(tmp_path):
-    with pytest.raises(FileNotFoundError, match="none.onnx"):
+    with pytest.raises(FileNotFoundError, match=r"none\.onnx"):
         ons.load(tmp_path / "none.onnx")
 
 
@@ -350,7 +376,10 @@ def test_foreign_model(tmp_path):
     onnx.save(onnx.helper.make_model(graph, producer_name="pytorch"), tmp_path / "a.onnx")
     refused(tmp_path / "a.onnx", r"an ONNX file that holds no onstage program \(producer: pytorch\)")
     onnx.save(ons.stage(lambda x: x, f32(2)).to_onnx(), tmp_path / "b.onnx")
-    refused(tmp_path / "b.onnx", r"holds no onstage program \(producer: onstage\); load reads what program.save wrote")
+    refused(
+        tmp_path / "b.onnx",
+        r"holds no onstage program \(producer: onstage\); load reads what program.save wrote",
+    )
 
 
 def test_truncated_anywhere(saved, tmp_path):
@@ -470,7 +499,9 @@ def test_the_format_before_is_read(saved, tmp_path, monkeypatch):
 def repack(model, change):
     packed = json.loads(bz2.decompress(base64.b64decode(get_property(model, "onstage.program"))))
     change(packed)
-    set_property(model, "onstage.program", base64.b64encode(bz2.compress(canonical_text(packed).encode())).decode())
+    set_property(
+        model, "onstage.program", base64.b64encode(bz2.compress(canonical_text(packed).encode())).decode()
+    )
 
 
 def _swap_outputs(packed):
@@ -526,17 +557,32 @@ def resignature(**changes):
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (resignature(parameters=[["y", "POSITIONAL_OR_KEYWORD"]]), "the inputs in the signature are not those of the program"),
+        (
+            resignature(parameters=[["y", "POSITIONAL_OR_KEYWORD"]]),
+            "the inputs in the signature are not those of the program",
+        ),
         (resignature(parameters=[["not an identifier", "POSITIONAL_OR_KEYWORD"]]), "damaged"),
         (resignature(parameters=[]), "damaged|does not fit"),
         (resignature(parameters=[["x", "MAGIC"]]), r"damaged \(KeyError"),
         (resignature(tree={"tuple": ["*", "*"]}), "damaged"),
         (resignature(tree="nothing"), "damaged"),
         (resignature(out_tree={"tuple": ["*", "*"]}), "does not fit"),
-        (resignature(outputs=[["other", "float32", [], False]]), "the outputs in the signature are not those of the program"),
-        (resignature(out_tree={"registered": "os:system", "aux": None, "children": ["*"]}), "tree type os:system is not registered here"),
-        (lambda m: setattr(m.graph.input[0], "name", "z"), "the inputs of the graph are not those of its program"),
-        (lambda m: set_property(m, "onstage.hash", "0" * 64), "does not have the hash that it was written with"),
+        (
+            resignature(outputs=[["other", "float32", [], False]]),
+            "the outputs in the signature are not those of the program",
+        ),
+        (
+            resignature(out_tree={"registered": "os:system", "aux": None, "children": ["*"]}),
+            "tree type os:system is not registered here",
+        ),
+        (
+            lambda m: setattr(m.graph.input[0], "name", "z"),
+            "the inputs of the graph are not those of its program",
+        ),
+        (
+            lambda m: set_property(m, "onstage.hash", "0" * 64),
+            "does not have the hash that it was written with",
+        ),
         (lambda m: set_property(m, "onstage.verification", "{}"), r"damaged \(KeyError"),
         (lambda m: set_property(m, "onstage.program", "????"), "damaged"),
         (lambda m: set_property(m, "onstage.program", base64.b64encode(b"BZh9junk").decode()), "damaged"),
@@ -584,7 +630,9 @@ def test_data_outside_the_folder_is_not_read(saved, tmp_path, location):
     refused(edited(saved, tmp_path, move, "split.onnx"), "is not beside it")
 
 
-@pytest.mark.parametrize(("key", "value"), [("offset", "-1"), ("length", "-8"), ("length", "99999999"), ("offset", "x")])
+@pytest.mark.parametrize(
+    ("key", "value"), [("offset", "-1"), ("length", "-8"), ("length", "99999999"), ("offset", "x")]
+)
 def test_data_out_of_range(saved, tmp_path, key, value):
     def move(model):
         for tensor in model.graph.initializer:
@@ -603,12 +651,16 @@ def test_unregistered_primitive(tmp_path, monkeypatch):
     program.save(tmp_path / "a.onnx")
     registry = {k: v for k, v in primitive_module._registry.items() if k != "sin"}
     monkeypatch.setattr(primitive_module, "_registry", registry)
-    with pytest.raises(ons.MissingRuleError, match=r"a\.onnx: primitive 'sin' is not registered; import the module"):
+    with pytest.raises(
+        ons.MissingRuleError, match=r"a\.onnx: primitive 'sin' is not registered; import the module"
+    ):
         ons.load(tmp_path / "a.onnx")
 
 
 def test_nothing_the_file_names_is_imported(tmp_path):
-    (tmp_path / "danger.py").write_text("from dataclasses import dataclass\nprint('imported')\n@dataclass\nclass Box:\n    x: object\n")
+    (tmp_path / "danger.py").write_text(
+        "from dataclasses import dataclass\nprint('imported')\n@dataclass\nclass Box:\n    x: object\n"
+    )
     write = (
         "import sys, numpy as np, onstage as ons; sys.path.insert(0, sys.argv[1]); import danger\n"
         "ons.stage(lambda b, f: danger.Box(b.x * 2), danger.Box(np.ones(2)), ons.StaticSpec(danger.Box)).save(sys.argv[2])"
@@ -619,7 +671,12 @@ def test_nothing_the_file_names_is_imported(tmp_path):
         "cls = type(p.in_specs[0]); r = p(cls(np.ones(2))); print(type(r).__name__, r.x, 'danger' in sys.modules)"
     )
     outputs = [
-        subprocess.run([sys.executable, "-c", s, str(tmp_path), str(tmp_path / "a.onnx")], capture_output=True, text=True, check=True).stdout
+        subprocess.run(
+            [sys.executable, "-c", s, str(tmp_path), str(tmp_path / "a.onnx")],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
         for s in (write, read)
     ]
     assert outputs == ["imported\n", "Box [2. 2.] False\n"]
