@@ -13,9 +13,13 @@ from ..stage.primitive import Array, Case, Primitive, Sample
 from ..stage.spec import ArraySpec, make_spec
 from ..stage.trace import bind
 from .arguments import array_operand, no_out, size_of
+from .arithmetic import where
+from .comparison import not_equal
 from .operands import normalize_axis, shape_of
 from .reductions import UINT8, UINT64, is_empty, signed_order
+from .reductions import all as all_
 from .registry import implements
+from .statistics import without_nan
 from .structure import move_axis, reshape_p
 from .sum_nodes import reduced_shape
 
@@ -101,3 +105,30 @@ def argmin(a: Any, axis: Any = None, out: None = None, *, keepdims: Any = False)
     """The index (int64) of the first smallest element, or of the first NaN; see `argmax`."""
     no_out(out, "argmin")
     return _position("argmin", argmin_p, a, axis, keepdims)
+
+
+def _among_numbers(what: str, find: Callable[..., Any], identity: float, a: Any, axis: Any, keepdims: Any) -> Any:
+    x = array_operand(a, what)
+    place = find(without_nan(x, identity, what), axis, keepdims=keepdims)
+    if not is_float(x.dtype):
+        return place
+    nothing = all_(not_equal(x, x), axis, keepdims=bool(keepdims))
+    if isinstance(nothing, np.ndarray | np.generic):
+        if np.any(nothing):
+            raise ValueError("All-NaN slice encountered")
+        return place
+    return where(nothing, np.asarray(-1, INT64), place)
+
+
+@implements(np.nanargmax)
+def nanargmax(a: Any, axis: Any = None, out: None = None, *, keepdims: Any = False) -> Any:
+    """The index (int64) of the first largest element that is not NaN. Of traced arrays -1 where all are, for which NumPy raises."""
+    no_out(out, "nanargmax")
+    return _among_numbers("nanargmax", argmax, -np.inf, a, axis, keepdims)
+
+
+@implements(np.nanargmin)
+def nanargmin(a: Any, axis: Any = None, out: None = None, *, keepdims: Any = False) -> Any:
+    """The index (int64) of the first smallest element that is not NaN. Of traced arrays -1 where all are, for which NumPy raises."""
+    no_out(out, "nanargmin")
+    return _among_numbers("nanargmin", argmin, np.inf, a, axis, keepdims)

@@ -150,6 +150,34 @@ def logspace(
     return result if dtype is None else cast(result, as_dtype(dtype))
 
 
+@implements(np.geomspace)
+def geomspace(
+    start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: Any = None, axis: Any = 0
+) -> Any:
+    """`num` float64 values (by default) from start to stop, each a fixed multiple of the one before; both have one sign and are not zero.
+
+    Raises ValueError for constants that are zero or differ in sign; of traced ones those give NaN or infinity.
+    """
+    first, last = array_operand(start, "geomspace: start"), array_operand(stop, "geomspace: stop")
+    for x, y in ((first, last), (last, first)):
+        if isinstance(x, np.ndarray) and bool(np.any(x == 0)):
+            raise ValueError("Geometric sequence cannot include zero")
+        if isinstance(x, np.ndarray) and isinstance(y, np.ndarray) and bool(np.any((x < 0) != (y < 0))):
+            raise ValueError("Geometric sequence of real numbers cannot change its sign")
+    if not _holds_dim(num) and not isinstance(first, Tracer) and not isinstance(last, Tracer):
+        return np.geomspace(first, last, num, endpoint, None if dtype is None else as_dtype(dtype), axis)
+    first, last = cast(first, FLOAT64), cast(last, FLOAT64)
+    shape = broadcast_shapes(shape_of(first), shape_of(last), what="geomspace")
+    ratio = bind(divide_p, broadcast(last, shape), broadcast(first, shape))
+    exponents = linspace(0.0, 1.0, num, endpoint)
+    exponents = bind(reshape_p, exponents, shape=(shape_of(exponents)[0], *(1,) * len(shape)))
+    result = multiply(first, power(ratio, exponents))
+    if endpoint:
+        result = bind(where_p, equal(exponents, 1.0), broadcast(last, shape), result)
+    result = result if dtype is None else cast(result, as_dtype(dtype))
+    return move_axis(result, 0, normalize_axis(axis, len(shape) + 1))
+
+
 # ----------------------------------------------------------------------------------------------------------- zeros, ones, full
 
 

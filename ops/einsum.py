@@ -215,3 +215,20 @@ def _checked_sizes(terms: Sequence[Term], subscripts: _Subscripts) -> dict[Label
         return label_sizes(terms)
     except ShapeError as error:
         raise ShapeError(f"einsum: {subscripts.text!r}: {error.message}") from None
+
+
+@implements(np.einsum_path)
+def einsum_path(*operands: Any, optimize: Any = "greedy", einsum_call: bool = False) -> Any:
+    """(path, description) of the order in which NumPy would contract the operands: of their shapes alone, which must be known.
+
+    Raises ShapeError for sizes that are known only at run time.
+    """
+    return np.einsum_path(*(_stand_in(x) for x in operands), optimize=optimize, einsum_call=einsum_call)
+
+
+def _stand_in(x: Any) -> Any:
+    if not isinstance(x, Tracer):
+        return x
+    if not all(isinstance(d, int) for d in x.shape):
+        raise ShapeError(f"einsum_path: the sizes of an operand of shape {list(x.shape)} must be known to compare costs")
+    return np.broadcast_to(np.zeros((), x.dtype), x.shape)

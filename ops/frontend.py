@@ -14,12 +14,11 @@ from ..stage.errors import DTypeError, MutationError, TracingError, UnsupportedE
 from ..stage.spec import ArraySpec
 from ..stage.trace import bind
 from ..stage.tracer import Tracer
+from .exclusions import excluded
 from .operands import cast, operand, shape_of
 from .registry import ATTRIBUTES, METHODS, NUMPY, OPERATORS, SPECIAL, UFUNC_METHODS
 from .structure import reshape_p
 from .views import copied
-
-_MUTATORS = {np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis}
 
 
 def _scipy_function(ufunc: Any) -> Callable[..., Any] | None:
@@ -92,6 +91,9 @@ class OpsFrontend:
     def ufunc(self, ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`np.f(...)` and `np.f.reduce(...)` with a traced operand."""
         label = f"np.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
+        refusal = excluded(ufunc, label)
+        if refusal is not None:
+            raise refusal
         if kwargs.pop("out", None) is not None:
             raise MutationError(
                 f"{label}: out= (or an in-place operator on a NumPy array) cannot be recorded; use the result: y = {label}(...), or ons.at(buffer)[i].add(v) and its kin"
@@ -133,8 +135,9 @@ class OpsFrontend:
         label = f"{getattr(func, '__module__', 'numpy')}.{getattr(func, '__name__', func)}".replace(
             "numpy.", "np.", 1
         )
-        if func in _MUTATORS:
-            raise MutationError(f"{label} changes its argument; use x.at[i].set(v), or np.where")
+        refusal = excluded(func, label)
+        if refusal is not None:
+            raise refusal
         if kwargs.get("out") is not None:
             raise MutationError(f"{label}: out= cannot be recorded; use the result: y = {label}(...)")
         kwargs.pop("out", None)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..stage.dtypes import FLOAT64, INT64, UINT8, is_float
+from ..stage.dtypes import FLOAT64, INT64, is_float
 from ..stage.errors import ConcretizationError, UnsupportedError
 from ..stage.dims import Dim
 from ..stage.trace import bind
@@ -33,6 +33,8 @@ from .slicing import slice_axis
 from .sorting import searchsorted
 from .structure import reshape_p
 
+_UINT8 = np.dtype(np.uint8)
+
 
 def _flat(x: Any) -> Any:
     return bind(reshape_p, x, shape=(size_of(x),))
@@ -41,7 +43,7 @@ def _flat(x: Any) -> Any:
 def _data(a: Any, what: str) -> Any:
     x = _flat(array_operand(a, what))
     # NumPy counts booleans as uint8.
-    return cast(x, UINT8) if dtype_of(x)[0].kind == "b" else x
+    return cast(x, _UINT8) if dtype_of(x)[0].kind == "b" else x
 
 
 def _is_empty(x: Any) -> bool:

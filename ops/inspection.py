@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..stage.dims import Dim
-from ..stage.dtypes import DType, as_dtype, promote
+from ..stage.dtypes import BOOL, DType, as_dtype, is_integer, promote
+from ..stage.errors import ConcretizationError
 from ..stage.spec import DimLike
 from ..stage.tracer import Tracer
 from .arguments import listed
@@ -47,6 +48,25 @@ def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
     """Whether a dtype, or that of an array, may be cast to another by the rule `casting`."""
     source = from_.dtype if isinstance(from_, Tracer) else from_
     return bool(np.can_cast(source, as_dtype(to), casting))
+
+
+@implements(np.common_type)
+def common_type(*arrays: Any) -> Any:
+    """The floating type that arrays have in common, float64 for integers. Raises TypeError for booleans."""
+    dtypes = [dtype_of(operand(x, "common_type"))[0] for x in arrays]
+    if any(d == BOOL for d in dtypes):
+        raise TypeError("can't get common type for non-numeric array")
+    return promote([(np.dtype(np.float64) if is_integer(d) else d, False) for d in dtypes])[0].type
+
+
+@implements(np.min_scalar_type)
+def min_scalar_type(a: Any) -> DType:
+    """The dtype of an array; of a scalar the smallest that holds its value, which must be no traced one."""
+    if isinstance(a, Tracer) and not a.shape:
+        raise ConcretizationError(
+            "min_scalar_type: hangs on the value of a traced scalar, which is known only when the program runs; its dtype is x.dtype"
+        )
+    return a.dtype if isinstance(a, Tracer) else np.min_scalar_type(a)
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[DimLike, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..stage.dims import exact_div, min_dim, same_dim
+from ..stage.dims import Dim, exact_div, min_dim, product, same_dim
 from ..stage.dtypes import as_dtype, short_name
 from ..stage.errors import ProgramError, ShapeError
 from ..stage.primitive import Array, Case, Primitive, Sample
@@ -16,7 +16,7 @@ from ..stage.spec import ArraySpec, DimLike, Shape, make_spec
 from ..stage.trace import bind
 from .along_axis import batch_all
 from .arguments import array_operand, dim_argument, no_out, shape_argument, size_of
-from .operands import cast, normalize_axis, operand, promoted, shape_of
+from .operands import cast, dtype_of, normalize_axis, operand, promoted, shape_of
 from .registry import implements
 from .slicing import slice_axis
 from .structure import broadcast_to_p, reshape_p, zeros
@@ -336,6 +336,22 @@ def tile(A: Any, reps: Any) -> Any:
         broadcast_to_p, spaced, shape=tuple(d for c, n in zip(counts, shape, strict=True) for d in (c, n))
     )
     return bind(reshape_p, wide, shape=tuple(c * n for c, n in zip(counts, shape, strict=True)))
+
+
+@implements(np.resize)
+def resize(a: Any, new_shape: Any) -> Any:
+    """An array of another shape filled with the elements in order, over and over; zeros where there are none."""
+    x = array_operand(a, "resize")
+    shape = shape_argument(new_shape)
+    if any(type(d) is int and d < 0 for d in shape):
+        raise ValueError("all elements of `new_shape` must be non-negative")
+    have, wanted = size_of(x), product(shape)
+    if not isinstance(have, Dim) and have == 0:
+        return zeros(shape, dtype_of(x)[0])
+    flat = bind(reshape_p, x, shape=(have,))
+    repeats = (wanted + have - 1) // have
+    repeated = tile(flat, (repeats,)) if isinstance(repeats, Dim) or repeats > 1 else flat
+    return bind(reshape_p, slice_axis(repeated, 0, 0, wanted), shape=shape)
 
 
 @implements(np.repeat, method="repeat")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..stage.dims import Dim
-from ..stage.dtypes import BOOL, INT64, UINT8, is_integer
+from ..stage.dtypes import BOOL, INT64, is_integer
 from ..stage.spec import DimLike
 from ..stage.trace import bind
 from .arguments import array_operand, size_of
@@ -18,11 +18,13 @@ from .registry import implements
 from .slicing import pad, slice_axis
 from .structure import move_axis, reduce_sum_p, reshape_p
 
+_UINT8 = np.dtype(np.uint8)
+
 
 def _places(bitorder: str) -> Any:
     if bitorder not in ("big", "little"):
         raise ValueError("'order' must be either 'little' or 'big'")
-    places = np.arange(8, dtype=UINT8)
+    places = np.arange(8, dtype=_UINT8)
     return places[::-1].copy() if bitorder == "big" else places
 
 
@@ -51,7 +53,7 @@ def packbits(a: Any, /, axis: Any = None, bitorder: str = "big") -> Any:
     octets = bind(reshape_p, bits, shape=(*rest, count, 8))
     weighted = multiply(octets, np.left_shift(1, places.astype(INT64)))
     packed = bind(reduce_sum_p, weighted, axes=(len(rest) + 1,), keepdims=False)
-    return move_axis(cast(packed, UINT8), len(rest), place)
+    return move_axis(cast(packed, _UINT8), len(rest), place)
 
 
 @implements(np.unpackbits)
@@ -63,14 +65,14 @@ def unpackbits(a: Any, /, axis: Any = None, count: Any = None, bitorder: str = "
     """
     x = array_operand(a, "unpackbits")
     places = _places(bitorder)
-    if dtype_of(x)[0] != UINT8:
+    if dtype_of(x)[0] != _UINT8:
         raise TypeError("Expected an input array of unsigned byte data type")
     x, place = _last(x, axis)
     shape = shape_of(x)
     if not shape:
         x, shape = bind(reshape_p, x, shape=(1,)), (1,)
     *rest, size = shape
-    bits = bitwise_and(right_shift(bind(reshape_p, x, shape=(*shape, 1)), places), np.asarray(1, UINT8))
+    bits = bitwise_and(right_shift(bind(reshape_p, x, shape=(*shape, 1)), places), np.asarray(1, _UINT8))
     bits = bind(reshape_p, bits, shape=(*rest, size * 8))
     if count is not None:
         bits = _counted(bits, count.__index__() if not isinstance(count, Dim) else count, size * 8)

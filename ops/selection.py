@@ -1,6 +1,6 @@
-"""Choosing elements: select, choose, compress, extract, ix_, delete, insert, and what is found by value: nonzero, argwhere, unique, bincount.
+"""Choosing elements: select, choose, compress, extract, ix_, delete, insert, and what is found by value: nonzero, argwhere, bincount.
 
-How many elements a traced array has that are nonzero or different is known only at run time: those functions take `size=`.
+How many elements a traced array has that are nonzero is known only at run time: those functions take `size=`; so do those of `sets`.
 """
 
 from __future__ import annotations
@@ -289,72 +289,6 @@ def argwhere(a: Any, *, size: Any = None, fill_value: Any = 0) -> Any:
     if size is None:
         return np.argwhere(np.asarray(_known(x)))
     return stack(nonzero(x, size=size, fill_value=fill_value), axis=1)
-
-
-@implements(np.unique)
-def unique(
-    ar: Any,
-    return_index: bool = False,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    axis: Any = None,
-    *,
-    equal_nan: bool = True,
-    sorted: bool = True,
-    size: Any = None,
-    fill_value: Any = None,
-) -> Any:
-    """The different elements of the flattened array, sorted: [count], or [size], cut off or filled up with fill_value.
-
-    fill_value is the smallest element by default. Raises ConcretizationError for a traced array without size, UnsupportedError for
-    one with indices, counts or an axis.
-    """
-    x = _array(ar, "unique")
-    if not isinstance(x, Tracer) and size is None:
-        return np.unique(x, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
-    if size is None:
-        raise _no_size("unique", x)
-    if return_index or return_inverse or return_counts or axis is not None:
-        raise UnsupportedError(
-            "unique: of a traced array only the elements are given; sort it, and compare neighbours for the rest"
-        )
-    ordered = sort(_flat(x))
-    before, after = slice_axis(ordered, 0, None, -1), slice_axis(ordered, 0, 1, None)
-    is_new = not_equal(after, before)
-    if equal_nan and is_float(x.dtype):
-        is_new = logical_and(
-            is_new, logical_not(logical_and(not_equal(after, after), not_equal(before, before)))
-        )
-    total = size_of(x)
-    if isinstance(total, Dim) or total == 0:
-        first = equal(slice_axis(ordered, 0, None, 1), slice_axis(ordered, 0, None, 1))
-        first = logical_or(first, logical_not(first))
-    else:
-        first = np.ones(1, BOOL)
-    is_new = concatenate([first, is_new])
-    found = take(ordered, flatnonzero(is_new, size=size))
-    if fill_value is None:
-        return found
-    return where(
-        less(iota(dim_argument(size)), count_nonzero(is_new)), found, cast(operand(fill_value), x.dtype)
-    )
-
-
-def _data_dependent(name: str) -> Callable[..., Any]:
-    def function(*args: Any, **kwargs: Any) -> Any:
-        raise ConcretizationError(
-            f"np.{name}: the size of the result is known only when the program runs; ons.numpy.unique(x, size=n), np.sort, np.isin and "
-            "np.where have results of known size"
-        )
-
-    function.__name__ = name
-    return function
-
-
-for _name in (
-    "unique_values", "unique_counts", "unique_inverse", "unique_all", "union1d", "intersect1d", "setdiff1d", "setxor1d", "trim_zeros",
-):  # fmt: skip
-    implements(getattr(np, _name))(_data_dependent(_name))
 
 
 @implements(np.bincount)

@@ -16,19 +16,20 @@ from ..stage.spec import DimLike
 from ..stage.trace import bind
 from ..stage.tracer import Tracer
 from .along_axis import take_along_axis_p
-from .arguments import array_of, array_operand, dim_argument, size_of
-from .arithmetic import subtract, where
-from .comparison import equal, less, logical_and, logical_not, logical_or, logical_xor, not_equal
+from .arguments import array_operand, dim_argument, size_of
+from .arithmetic import add, subtract, where
+from .comparison import less, less_equal, logical_and, logical_not, logical_or, logical_xor, not_equal
 from .creation import iota
 from .cumulative import cumsum
 from .gather import dim_operand, take
 from .joining import concatenate, join
 from .operands import cast, dtype_of, operand, promoted, shape_of
 from .predicates import isin
+from .reductions import any as any_
 from .reductions import count_nonzero
 from .registry import implements
 from .selection import flatnonzero
-from .slicing import slice_axis
+from .slicing import pad, slice_axis
 from .sorting import argsort
 from .structure import broadcast, reshape_p
 
@@ -80,7 +81,8 @@ class _Chosen:
         if not isinstance(length, Dim) and length == 0:
             value = np.zeros((), dtype_of(x)[0]) if fill_value is None else cast(operand(fill_value), dtype_of(x)[0])
             return broadcast(value, (self.size,))
-        found = take(x, self.places)
+        # Where the array may be empty there is a zero to take.
+        found = take(pad(x, [0], [1]) if isinstance(length, Dim) else x, self.places)
         if fill_value is None:
             return found
         return where(self.is_filled, found, cast(operand(fill_value), dtype_of(x)[0]))
@@ -286,4 +288,9 @@ def setxor1d(
         return np.setxor1d(x, y, assume_unique)
     runs = _Runs(join([x, y], 0), True)
     mask = logical_and(runs.is_first, logical_xor(isin(runs.elements, x), isin(runs.elements, y)))
+    if is_float(dtype_of(x)[0]):
+        # NaN is not equal to itself: each array's is in the result.
+        is_nan = not_equal(runs.elements, runs.elements)
+        wanted = add(cast(any_(not_equal(x, x)), INT64), cast(any_(not_equal(y, y)), INT64))
+        mask = logical_or(mask, logical_and(is_nan, less_equal(cumsum(cast(is_nan, INT64)), wanted)))
     return _Chosen(mask, dim_argument(size)).take(runs.elements, fill_value)

@@ -116,7 +116,8 @@ def test_pad_options(agree):
     x = data(3, 4)
     agree(lambda x: np.pad(x, 1, constant_values=(1, 2)), x)
     agree(lambda x: np.pad(x, ((1, 2), (0, 1)), constant_values=((1, 2), (3, 4))), x)
-    agree(lambda x: np.pad(x, {-1: (1, 2)}), x)
+    # NumPy itself takes a dict from 2.3 on
+    np.testing.assert_array_equal(ons.stage(lambda x: np.pad(x, {-1: (1, 2)}), x)(x), np.pad(x, ((0, 0), (1, 2))))
     agree(lambda x: np.pad(x, 2, "linear_ramp", end_values=(5, -4)), x)
     agree(lambda x: np.pad(x, 2, "mean", stat_length=2), x)
     agree(lambda x: np.pad(x, 1, "constant", constant_values=-0.0), x)

@@ -436,7 +436,10 @@ def programs(draw: Any) -> tuple[Program, list[Any]]:
 
     def fresh(sample: Sample, dtype: np.dtype[Any]) -> Atom:
         low, high = sample.domain
-        value = np.asarray(rng.uniform(low, high, sample.shape) if sample.values is None else sample.values)
+        if sample.values is None:
+            value = rng.uniform(low, high, sample.shape)
+        else:
+            value = np.asarray(sample.values, dtype if dtype.kind in "iu" else None)
         if dtype.kind == "f" and sample.values is None and sample.domain == (-2.0, 2.0) and rng.random() < 0.3:
             value = rng.choice(FLOAT_VALUES, sample.shape)
         value = value > 0 if dtype.kind == "b" and sample.values is None else value.astype(dtype)
