@@ -73,10 +73,11 @@ def build(
     *,
     external: str = "auto",
     target: str = "onnx",
+    opset: int | None = None,
 ) -> Artifact:
     """Lower a program under its own names and attach the metadata.
 
-    file_name: without folders. verification: what the file says of how it was verified. external: see `StagedProgram.save`. target: as for `to_onnx`.
+    file_name: without folders. verification: what the file says of how it was verified. external: see `StagedProgram.save`. target, opset: as for `to_onnx`.
     Equal programs, names and source lines give equal bytes on every machine.
     Raises UnsupportedError for what cannot be lowered or kept in a file.
     """
@@ -87,6 +88,7 @@ def build(
         staged.optimized[0],
         staged.in_names,
         staged.out_names,
+        opset=opset,
         target=target,
         name=staged.name or "program",
         detach_above=LARGE,

@@ -73,7 +73,7 @@ def load(path: str | os.PathLike[str]) -> StagedProgram:
         raise ArtifactError(f"{name}: a directory; load takes the .onnx file that program.save wrote")
     with open(name, "rb") as file:
         data = file.read()
-    restored = restore(data, _data_reader(name), name)
+    restored = restore(data, data_reader(name), name)
     if not restored.verification["verified"]:
         warnings.warn(
             f"{name} was saved with verify=False: nothing says that it computes what its program does",
@@ -179,7 +179,8 @@ def _content(tensor: Any, read: ReadData) -> tuple[Array, str]:
     return read(location, int(entries["offset"]), int(entries["length"])), f" in {location}"
 
 
-def _data_reader(path: str) -> ReadData:
+def data_reader(path: str) -> ReadData:
+    """Reads what stands in the data files beside the model at `path`."""
     folder = os.path.dirname(path)
     maps: dict[str, Array] = {}
 

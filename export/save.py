@@ -36,6 +36,7 @@ def save(
     atol: float | None = None,
     external: str = "auto",
     target: str = "onnx",
+    opset: int | None = None,
 ) -> VerificationReport:
     """See `StagedProgram.save`. The bytes that are written are those that were verified; a failure leaves no file.
 
@@ -50,7 +51,7 @@ def save(
             raise ValueError(f"save: {option} is {value!r}, not a number that is 0 or more")
     given = None if samples is None else _flat_samples(staged, samples)
     policy = _policy(given is not None, rtol, atol) if verify else {"verified": False}
-    artifact = build(staged, os.path.basename(file), policy, external=external, target=target)
+    artifact = build(staged, os.path.basename(file), policy, external=external, target=target, opset=opset)
     if verify:
         # What could not be read back is not written either.
         restore(artifact.model, artifact.read_data, file)

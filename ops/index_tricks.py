@@ -21,6 +21,7 @@ from .joining import unstack
 from .operands import cast, dtype_of, shape_of
 from .registry import implements
 from .selection import nonzero
+from .slicing import pad
 
 _MODES = ("raise", "wrap", "clip")
 
@@ -118,10 +119,13 @@ def _triangle(arr: Any, k: Any, what: str, upper: bool) -> tuple[Any, Any]:
         raise ShapeError(
             f"{what}: of an array of shape {[str(n), str(m)]} square ones with the diagonal (k=0) or without are supported"
         )
-    size = n * (n + 1) // 2 if offset == 0 else n * (n - 1) // 2
+    half = n * (n + 1) // 2
+    # Without the diagonal there are n fewer; they are cut off, since the bound must be seen not to be negative.
     mask = logical_not(tri(n, m, offset - 1, np.bool_)) if upper else tri(n, m, offset, np.bool_)
-    rows, columns = nonzero(mask, size=size)
-    return rows, columns
+    places = nonzero(mask, size=half)
+    if offset:
+        places = tuple(pad(i, [0], [-n]) for i in places)
+    return places[0], places[1]
 
 
 @implements(np.tril_indices_from)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..stage.dims import Dim
-from ..stage.dtypes import FLOAT64, INT64, is_float
+from ..stage.dtypes import FLOAT64, INT64, is_float, promote
 from ..stage.errors import ShapeError, UnsupportedError
 from ..stage.spec import DimLike
 from ..stage.trace import bind
@@ -260,6 +260,7 @@ def polyval(p: Any, x: Any) -> Any:
 def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
     """The matrix [len(x), N] of powers of x, falling from N - 1 to 0 unless increasing."""
     values = array_operand(x, "vander")
+    values = cast(values, promote([(dtype_of(values)[0], False), (INT64, False)])[0])
     if len(shape_of(values)) != 1:
         raise ValueError("x must be a one-dimensional array or sequence.")
     count = (shape_of(values)[0] if N is None else N).__index__()

@@ -15,7 +15,7 @@ from ..stage.dtypes import FLOAT32, FLOAT64, is_float
 from ..stage.errors import ShapeError, UnsupportedError
 from ..stage.trace import bind
 from .arguments import array_operand
-from .arithmetic import add, divide_p, multiply, subtract
+from .arithmetic import add, divide_p, multiply, subtract, true_divide
 from .exponential import sqrt
 from .joining import join, stack
 from .matmul import matmul, swap_last
@@ -67,6 +67,7 @@ def poly(seq_of_zeros: Any) -> Any:
     if len(shape_of(zeros)) > 1:
         raise ValueError("input must be 1d or non-empty square 2d array.")
     zeros = bind(reshape_p, zeros, shape=(1,)) if not shape_of(zeros) else zeros
+    zeros = zeros if dtype_of(zeros)[0] == FLOAT32 else cast(zeros, FLOAT64)
     count = _count(zeros, "poly")
     if count == 0:
         return 1.0
@@ -148,12 +149,10 @@ def polyint(p: Any, m: Any = 1, k: Any = None) -> Any:
     if _count(constants, "polyint") < order:
         raise ValueError("k must be a scalar or a rank-1 array of length 1 or >m.")
     x = _coefficients(p, "polyint")
-    if order and not is_float(dtype_of(x)[0]):
-        x = cast(x, FLOAT64)
     for i in range(order):
         n = _count(x, "polyint")
-        first = bind(divide_p, x, np.arange(n, 0, -1).astype(dtype_of(x)[0]))
-        x = join(promoted(first, slice_axis(constants, 0, i, i + 1), strong=True), 0)
+        last = slice_axis(constants, 0, i, i + 1)
+        x = join(promoted(true_divide(x, np.arange(n, 0, -1)), last, strong=True), 0)
     return x
 
 
@@ -197,7 +196,7 @@ def _back_substituted(rows: list[list[Any]], z: Any) -> Any:
 
 @implements(np.polyfit)
 def polyfit(x: Any, y: Any, deg: Any, rcond: Any = None, full: bool = False, w: Any = None, cov: Any = False) -> Any:
-    """The coefficients [deg + 1], or [deg + 1, k] for y [n, k], of the polynomial of least squared distance from n points.
+    """The float64 coefficients [deg + 1], or [deg + 1, k] for y [n, k], of the polynomial of least squared distance from n points.
 
     w: weights of the residuals; cov: the matrix of covariances too ("unscaled": as w are 1 / sigma). The points must lie at deg + 1
     different x at least: no singular values are cut off. Raises UnsupportedError for rcond and full, TypeError and ValueError as NumPy.
@@ -221,14 +220,12 @@ def polyfit(x: Any, y: Any, deg: Any, rcond: Any = None, full: bool = False, w: 
         )
     if not same_dim(shape_of(values)[0], count):
         raise TypeError("expected x and y to have same length")
-    dtype = dtype_of(points)[0]
-    work = FLOAT32 if dtype.itemsize == 2 else dtype
-    points, flat = cast(points, work), len(shape_of(values)) == 1
-    rhs = cast(values, work)
+    # np.vander gives float64, and all else follows.
+    points, rhs, flat = cast(points, FLOAT64), cast(values, FLOAT64), len(shape_of(values)) == 1
     rhs = bind(reshape_p, rhs, shape=(count, 1)) if flat else rhs
     lhs = vander(points, order)
     if w is not None:
-        weights = cast(_float(array_operand(w, "polyfit: w")), work)
+        weights = cast(array_operand(w, "polyfit: w"), FLOAT64)
         if len(shape_of(weights)) != 1:
             raise TypeError("expected a 1-d array for weights")
         weights = bind(reshape_p, weights, shape=(count, 1))
@@ -239,18 +236,18 @@ def polyfit(x: Any, y: Any, deg: Any, rcond: Any = None, full: bool = False, w: 
     scaled = _back_substituted(rows, matmul(swap_last(q), rhs))
     column = bind(reshape_p, scale, shape=(order, 1))
     solution = bind(divide_p, scaled, column)
-    result = cast(_at(swap_last(solution), 0) if flat else solution, dtype)
+    result = _at(swap_last(solution), 0) if flat else solution
     if not cov:
         return result
-    inverse = _back_substituted(rows, np.eye(order, dtype=work))
+    inverse = _back_substituted(rows, np.eye(order))
     base = bind(divide_p, matmul(inverse, swap_last(inverse)), multiply(column, swap_last(column)))
     if cov != "unscaled":
         if not isinstance(count, Dim) and count <= order:
             raise ValueError("the number of data points must exceed order to scale the covariance matrix")
-        freedom = cast(operand(count - order), work)
+        freedom = cast(operand(count - order), FLOAT64)
         residuals = bind(divide_p, sum_(square(subtract(rhs, matmul(lhs, scaled))), 0), freedom)
         base = multiply(bind(reshape_p, base, shape=(order, order, 1)), residuals)
         base = bind(reshape_p, base, shape=(order, order)) if flat else base
     elif not flat:
         base = bind(reshape_p, base, shape=(order, order, 1))
-    return result, cast(base, dtype)
+    return result, base

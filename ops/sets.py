@@ -31,13 +31,13 @@ from .registry import implements
 from .selection import flatnonzero
 from .slicing import pad, slice_axis
 from .sorting import argsort
-from .structure import broadcast, reshape_p
+from .structure import broadcast, broadcast_to_p, reshape_p
 
 
-def _no_size(what: str) -> ConcretizationError:
+def _no_size(what: str, arguments: str = "x") -> ConcretizationError:
     return ConcretizationError(
         f"{what}: how many elements there are in a traced array is known only when the program runs; give a bound, "
-        f"ons.numpy.{what}(..., size=n), or use np.sort, np.isin or np.where, whose results have known sizes"
+        f"ons.numpy.{what}({arguments}, size=n), or use np.sort, np.isin or np.where, whose results have known sizes"
     )
 
 
@@ -80,7 +80,7 @@ class _Chosen:
         length = size_of(x)
         if not isinstance(length, Dim) and length == 0:
             value = np.zeros((), dtype_of(x)[0]) if fill_value is None else cast(operand(fill_value), dtype_of(x)[0])
-            return broadcast(value, (self.size,))
+            return bind(broadcast_to_p, value, shape=(self.size,))
         # Where the array may be empty there is a zero to take.
         found = take(pad(x, [0], [1]) if isinstance(length, Dim) else x, self.places)
         if fill_value is None:
@@ -232,7 +232,7 @@ def _pair(a: Any, b: Any, what: str) -> tuple[Any, Any]:
 
 def _known(x: Any, y: Any, size: Any, what: str) -> bool:
     if size is None and (isinstance(x, Tracer) or isinstance(y, Tracer)):
-        raise _no_size(what)
+        raise _no_size(what, "x, y")
     return size is None
 
 
@@ -272,8 +272,9 @@ def setdiff1d(
     """The different elements of the first array that do not lie in the second, sorted; see `unique` for size and fill_value."""
     x, y = _pair(ar1, ar2, "setdiff1d")
     if _known(x, y, size, "setdiff1d"):
-        return np.setdiff1d(x, y, assume_unique)
-    runs = _Runs(x, True)
+        return np.setdiff1d(ar1, ar2, assume_unique)
+    # The result has the first array's dtype.
+    runs = _Runs(_flat(array_operand(ar1, "setdiff1d")), True)
     mask = logical_and(runs.is_first, logical_not(isin(runs.elements, y)))
     return _Chosen(mask, dim_argument(size)).take(runs.elements, fill_value)
 

@@ -209,14 +209,17 @@ class StagedProgram:
         atol: float | None = None,
         external: str = "auto",
         target: str = "onnx",
+        opset: int | None = None,
     ) -> Any:
         """Verify the lowered program against the reference interpreter, then write it; gives the VerificationReport.
 
         samples: a list of argument tuples to verify on. rtol, atol: override the computed tolerances. external: "auto", "always" or
-        "never" keep large constants in a file beside the model. target: as for `to_onnx`. Also writes `path.report.json`. Raises VerificationError, and leaves
+        "never" keep large constants in a file beside the model. target, opset: as for `to_onnx`. Also writes `path.report.json`. Raises VerificationError, and leaves
         no file, if an output differs.
         """
-        return backend().save(self, path, verify=verify, samples=samples, rtol=rtol, atol=atol, external=external, target=target)
+        return backend().save(
+            self, path, verify=verify, samples=samples, rtol=rtol, atol=atol, external=external, target=target, opset=opset
+        )
 
     def profile(self, *args: Any, **kwargs: Any) -> Any:
         """Run once with ONNX Runtime's profiler: a table of times by operator and by source line."""
