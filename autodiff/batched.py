@@ -52,7 +52,9 @@ def _jvp(
     active = tuple(t is not None for t in tangents)
     template = tangent_template(inner, _examples(primals, axes), dict(inner_params), active)
     args = [*primals, *output, *[t for t in tangents if t is not None]]
-    found, found_axes = _run(size, template.program, args, [*axes, *[0] * len(output), *[a for a, t in zip(axes, active, strict=True) if t]])
+    found, found_axes = _run(
+        size, template.program, args, [*axes, *[0] * len(output), *[a for a, t in zip(axes, active, strict=True) if t]]
+    )
     results = iter([put_axis(x, a, 0, size) for x, a in zip(found, found_axes, strict=True)])
     unknown = dict(template.unknown)
     return tuple(Unknown(unknown[i]) if i in unknown else next(results) if p else None for i, p in enumerate(template.present))
@@ -73,7 +75,9 @@ def _transpose(
     template = pullback_template(inner, _examples(primals, axes), dict(inner_params), active, given)
     args = [*primals, *output, *[c for c in cotangent if c is not None]]
     found, found_axes = _run(size, template.program, args, [*axes, *[0] * len(output), *[0] * sum(given)])
-    results = iter([_to_operand(x, a, wanted, size) for x, a, wanted in zip(found, found_axes, _chosen(axes, template.present), strict=True)])
+    results = iter(
+        [_to_operand(x, a, wanted, size) for x, a, wanted in zip(found, found_axes, _chosen(axes, template.present), strict=True)]
+    )
     return tuple(next(results) if p else None for p in template.present)
 
 

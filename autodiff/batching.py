@@ -61,7 +61,9 @@ def batch_program(ctx: BatchContext, program: Program, args: Sequence[Any], axes
         else:
             raise MissingRuleError(f"vmap: {primitive.name} has no batch rule", source=eqn.source)
         if len(outputs) != len(eqn.outputs) or len(out_axes) != len(outputs):
-            raise ProgramError(f"{primitive.name}: the batch rule gave {len(outputs)} outputs and {len(out_axes)} axes for {len(eqn.outputs)}")
+            raise ProgramError(
+                f"{primitive.name}: the batch rule gave {len(outputs)} outputs and {len(out_axes)} axes for {len(eqn.outputs)}"
+            )
         for var, x, axis in zip(eqn.outputs, outputs, out_axes, strict=True):
             _check_batched(primitive.name, var.spec, x, axis, ctx.size)
             env[var] = (x, axis)
@@ -211,4 +213,3 @@ def _staged_vmap(program: StagedProgram, mapped: Callable[..., Any], in_axes: An
         for s, a in zip(signature.specs, axes, strict=True)
     ]
     return restage(program, mapped, f"vmap of {program.name}", specs)
-

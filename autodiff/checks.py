@@ -66,7 +66,9 @@ class _Subject:
         if isinstance(p, CustomFunction):
             p = p.primitive
         if not isinstance(p, CustomPrimitive):
-            raise TypeError(f"check_primitive: a primitive of ons.primitive, onnx_op, custom_jvp or custom_vjp is needed, got {type(p).__name__}")
+            raise TypeError(
+                f"check_primitive: a primitive of ons.primitive, onnx_op, custom_jvp or custom_vjp is needed, got {type(p).__name__}"
+            )
         if not isinstance(primals, tuple | list):
             raise TypeError("check_primitive: primals is a tuple with one value for each argument that is not static")
         self.primitive = p
@@ -147,7 +149,9 @@ class _Subject:
 
     def require_active(self, kind: str) -> None:
         if not self.active or not self.float_outputs:
-            raise ValueError(f"check_primitive: {self.name} has no differentiable operand or no floating output here, so {kind!r} checks nothing")
+            raise ValueError(
+                f"check_primitive: {self.name} has no differentiable operand or no floating output here, so {kind!r} checks nothing"
+            )
 
 
 _PRECISION: Final = ("bfloat16", "float16", "float32", "float64")
@@ -175,7 +179,10 @@ def _difference(got: Array, expected: Array, rtol: float, atol: float) -> str | 
 def _central(function: Callable[..., list[Any]], at: Sequence[Array], tangents: Sequence[Array], step: float) -> list[Array]:
     """The directional derivative of flat outputs."""
     up, down = (function(*[(x + s * t).astype(x.dtype) for x, t in zip(at, tangents, strict=True)]) for s in (step, -step))
-    return [((as_array(a).astype(np.float64) - as_array(b).astype(np.float64)) / (2 * step)).astype(as_array(a).dtype) for a, b in zip(up, down, strict=True)]
+    return [
+        ((as_array(a).astype(np.float64) - as_array(b).astype(np.float64)) / (2 * step)).astype(as_array(a).dtype)
+        for a, b in zip(up, down, strict=True)
+    ]
 
 
 def _check_abstract(s: _Subject) -> None:
@@ -205,7 +212,13 @@ def _check_jvp(s: _Subject) -> None:
         function = s.along(chosen)
         _, found = jvp(function, tuple(at), tuple(tangents))
         for path, got, expected in zip(s.float_paths, found, _central(function, at, tangents, s.step), strict=True):
-            s.compare(got, expected, rule, f"the tangent of {path} along {s.described(chosen)}", "what central differences of the implementation give")
+            s.compare(
+                got,
+                expected,
+                rule,
+                f"the tangent of {path} along {s.described(chosen)}",
+                "what central differences of the implementation give",
+            )
 
 
 def _check_transpose(s: _Subject) -> None:
@@ -300,7 +313,9 @@ def _check_stage(s: _Subject) -> None:
 
     staged: list[Any] = stage(gradient, *at)(*at)
     for i, got, expected in zip(s.active, staged, gradient(*at), strict=True):
-        s.compare(got, expected, "the staged gradient", f"the cotangent of {s.paths[i]}", "what it is outside staging", _run_tolerance(expected))
+        s.compare(
+            got, expected, "the staged gradient", f"the cotangent of {s.paths[i]}", "what it is outside staging", _run_tolerance(expected)
+        )
 
 
 def _has_staged_gradient(s: _Subject) -> bool:
@@ -339,12 +354,21 @@ def _check_batch(s: _Subject) -> None:
     for mapped in plans:
         axes = [int(s.rng.integers(s.leaves[i].ndim + 1)) if i in mapped else None for i in everything]
         examples = [[_varied(s, x) if i in mapped else x for i, x in enumerate(s.leaves)] for _ in range(_BATCH)]
-        stacked = [x if a is None else np.stack([e[i] for e in examples], axis=a) for i, (x, a) in enumerate(zip(s.leaves, axes, strict=True))]
+        stacked = [
+            x if a is None else np.stack([e[i] for e in examples], axis=a) for i, (x, a) in enumerate(zip(s.leaves, axes, strict=True))
+        ]
         found = tree.leaves(vmap(s.call, in_axes=tuple(axes))(*stacked))
         loops = zip(*[tree.leaves(s.call(*e)) for e in examples], strict=True)
         for path, got, rows in zip(s.out_paths, found, loops, strict=True):
             expected = np.stack([as_array(x) for x in rows])
-            s.compare(got, expected, rule, f"{path}, batched over {s.described(mapped)},", "what a loop over the examples gives", _run_tolerance(expected))
+            s.compare(
+                got,
+                expected,
+                rule,
+                f"{path}, batched over {s.described(mapped)},",
+                "what a loop over the examples gives",
+                _run_tolerance(expected),
+            )
 
 
 def _varied(s: _Subject, x: Array) -> Array:

@@ -159,7 +159,9 @@ def value_and_grad(function: Any, argnums: Any = 0, *, argnames: Any = None, has
     """
     _check_argument_names(argnums, argnames)
     if isinstance(function, StagedProgram):
-        return _staged_transform(function, value_and_grad(python_function(function), argnums, argnames=argnames, has_aux=has_aux), "value_and_grad")
+        return _staged_transform(
+            function, value_and_grad(python_function(function), argnums, argnames=argnames, has_aux=has_aux), "value_and_grad"
+        )
     label = getattr(function, "__name__", type(function).__name__)
 
     @functools.wraps(function, updated=())
@@ -248,7 +250,9 @@ def float_leaf(leaf: Any, where: str) -> Any:
 
 def _check_scalar(program: Program, recorded: Recorded, label: str) -> None:
     if recorded.out_tree is not tree.LEAF:
-        raise TracingError(f"grad of {label}: the function must return a scalar, got a tree of {recorded.out_count}: {recorded.out_tree!r}; use has_aux=True for more")
+        raise TracingError(
+            f"grad of {label}: the function must return a scalar, got a tree of {recorded.out_count}: {recorded.out_tree!r}; use has_aux=True for more"
+        )
     spec = program.outputs[0].spec
     if spec.shape != ():
         raise TracingError(f"grad of {label}: the function must return a scalar, got {spec!r}; sum it, or use ons.vjp or ons.jacobian")
@@ -272,9 +276,7 @@ def _staged_transform(program: StagedProgram, function: Callable[..., Any], what
     return restage(program, function, f"{what} of {program.name}")
 
 
-def restage(
-    program: StagedProgram, function: Callable[..., Any], label: str, specs: Sequence[ArraySpec] | None = None
-) -> StagedProgram:
+def restage(program: StagedProgram, function: Callable[..., Any], label: str, specs: Sequence[ArraySpec] | None = None) -> StagedProgram:
     """A StagedProgram of the same arguments, or of others' specs in the same tree, that computes `function` of them."""
     signature = program.signature if specs is None else program.signature.with_specs(specs)
     out_trees: list[tree.TreeDef] = []
@@ -307,5 +309,7 @@ def staged_signature(program: StagedProgram, what: str) -> tuple[Signature, int]
             if not isinstance(v, StaticSpec)
         ]
     added = [inspect.Parameter(name, keyword) for name, _ in extra]
-    full = Signature([*parameters, *added], [*primal_values, *(v for _, v in extra)], f"{'jvp' if what == 'tangent' else 'vjp'} of {signature.name}")
+    full = Signature(
+        [*parameters, *added], [*primal_values, *(v for _, v in extra)], f"{'jvp' if what == 'tangent' else 'vjp'} of {signature.name}"
+    )
     return full, len(signature.specs)

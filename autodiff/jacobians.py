@@ -55,12 +55,15 @@ def jacfwd(f: Any, argnums: Any = 0) -> Any:
             spec = spec_of(leaf)
 
             def push(basis: Any, i: int = i) -> Any:
-                return jvp(lambda x: call(*leaves[:i], x, *leaves[i + 1 :]), (leaves[i],), (basis,))[1]
+                def of_leaf(x: Any) -> Any:
+                    return call(*leaves[:i], x, *leaves[i + 1 :])
+
+                return jvp(of_leaf, (leaves[i],), (basis,))[1]
 
             # the batch axis counts the input's elements: it goes last, then is unfolded into the input's shape
             result = vmap(push, out_axes=-1)(_basis(spec))
             outs, out_tree = tree.flatten(result)
-            columns.append([reshape(x, (*x.shape[:-1], *spec.shape)) for x in outs])
+            columns.append([reshape(out, (*out.shape[:-1], *spec.shape)) for out in outs])
         assert out_tree is not None
         rows = [_argument_tree([c[k] for c in columns], treedef, argnums) for k in range(out_tree.num_leaves)]
         return tree.unflatten(out_tree, rows)
@@ -130,11 +133,13 @@ def hvp(f: Any, primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
 def hvp_program(program: StagedProgram) -> StagedProgram:
     """The program that takes the primals, then their tangents, and gives the Hessian times them: of a scalar program.
 
-    The result is a tuple with one product an argument, or for one argument its tree.
+    The result is a tuple with one product an argument, or for one argument its tree; None stands for integer leaves, whose tangents
+    are ignored.
     """
     signature, count = staged_signature(program, "tangent")
     signature.name = f"hvp of {program.name}"
     names = program.signature.dynamic_names
+    active = [i for i, spec in enumerate(program.signature.specs) if is_float(spec.dtype)]
 
     def function(*leaves: Any) -> tuple[list[Any], Any]:
         primals, tangents = list(leaves[:count]), list(leaves[count:])
@@ -142,13 +147,20 @@ def hvp_program(program: StagedProgram) -> StagedProgram:
         def scalar(*xs: Any) -> Any:
             trace = current_trace()
             assert trace is not None
-            outputs = trace.inline(program.program, xs)
+            operands = list(primals)
+            for i, x in zip(active, xs, strict=True):
+                operands[i] = x
+            outputs = trace.inline(program.program, operands)
             if len(outputs) != 1:
                 raise SignatureTypeError(f"hvp_program of {program.name}: the program must give one scalar, it gives {len(outputs)} arrays")
             return outputs[0]
 
-        products = list(jvp(grad(scalar, tuple(range(count))), tuple(primals), tuple(tangents))[1])
-        arguments = tree.unflatten(program.signature.tree, products)
+        gradient = grad(scalar, tuple(range(len(active))))
+        products = list(jvp(gradient, tuple([primals[i] for i in active]), tuple([tangents[i] for i in active]))[1])
+        everything: list[Any] = [None] * count
+        for i, product_ in zip(active, products, strict=True):
+            everything[i] = product_
+        arguments = tree.unflatten(program.signature.tree, everything)
         return products, tree.structure(arguments if len(names) != 1 else arguments[0])
 
     return stage_flat(signature, function, f"hvp of {program.name}")
@@ -168,7 +180,9 @@ def _argument_tree(entries: Sequence[Any], treedef: tree.TreeDef, argnums: Any) 
 class LinearMap:
     """The derivative of a function at a point, to be applied again and again. `linear_map(*tangents)`, `linear_map.transpose(ct)`."""
 
-    def __init__(self, program: Program, residuals: Sequence[Any], recorded: Recorded, in_tree: tree.TreeDef, specs: Sequence[ArraySpec]) -> None:
+    def __init__(
+        self, program: Program, residuals: Sequence[Any], recorded: Recorded, in_tree: tree.TreeDef, specs: Sequence[ArraySpec]
+    ) -> None:
         self._program = program
         self._residuals = list(residuals)
         self._recorded = recorded
@@ -180,9 +194,13 @@ class LinearMap:
         """The derivative along tangents, one entry an argument."""
         leaves, treedef = tree.flatten(tuple(tangents))
         if treedef != self._in_tree:
-            raise SignatureTypeError(f"linear_map: the tangents have another tree than the primals: {tree.difference(self._in_tree, treedef)}")
+            raise SignatureTypeError(
+                f"linear_map: the tangents have another tree than the primals: {tree.difference(self._in_tree, treedef)}"
+            )
         directions = [
-            direction(x, s, f"linear_map: tangent {i}") for i, (x, s) in enumerate(zip(leaves, self._specs, strict=True)) if is_float(s.dtype)
+            direction(x, s, f"linear_map: tangent {i}")
+            for i, (x, s) in enumerate(zip(leaves, self._specs, strict=True))
+            if is_float(s.dtype)
         ]
         return tree.unflatten(self._recorded.out_tree, _apply(self._program, [*self._residuals, *directions]))
 
@@ -190,7 +208,9 @@ class LinearMap:
         """The transposed map: a tuple with one cotangent an argument, for a cotangent of the result's tree."""
         leaves, treedef = tree.flatten(ct)
         if treedef != self._recorded.out_tree:
-            raise SignatureTypeError(f"linear_map.transpose: another tree than the result: {tree.difference(self._recorded.out_tree, treedef)}")
+            raise SignatureTypeError(
+                f"linear_map.transpose: another tree than the result: {tree.difference(self._recorded.out_tree, treedef)}"
+            )
         if self._transposed is None:
             count = len(self._residuals)
             active = [i >= count for i in range(len(self._program.inputs))]
@@ -198,7 +218,10 @@ class LinearMap:
             n = len(self._program.outputs)
             # the map is linear: its pullback reads no tangent, which are replaced by zeros and fall away
             self._transposed = _without_tangents(full, count, len(self._program.inputs), n)
-        cts = [direction(x, s, f"linear_map.transpose: cotangent {i}") for i, (x, s) in enumerate(zip(leaves, self._program.out_specs, strict=True))]
+        cts = [
+            direction(x, s, f"linear_map.transpose: cotangent {i}")
+            for i, (x, s) in enumerate(zip(leaves, self._program.out_specs, strict=True))
+        ]
         found = iter(_apply(self._transposed, [*self._residuals, *cts]))
         cotangents = [next(found) if is_float(s.dtype) else np.zeros([int(d) for d in s.shape], s.dtype) for s in self._specs]
         return tree.unflatten(self._in_tree, cotangents)
@@ -255,7 +278,8 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, LinearMap]:
     builder = ProgramBuilder()
     builder.equations.extend(linear)
     outputs = [
-        emit_zero(builder, tangent_spec(out.spec)) if t is None else t for out, t in zip(program.outputs, found.tangent_outputs, strict=True)
+        emit_zero(builder, tangent_spec(out.spec)) if t is None else t
+        for out, t in zip(program.outputs, found.tangent_outputs, strict=True)
     ]
     made = {v for eqn in builder.equations for v in eqn.outputs} | set(found.tangent_inputs)
     read = dict.fromkeys([*[a for eqn in builder.equations for a in eqn.inputs], *outputs, *found.outputs])
@@ -273,4 +297,3 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, LinearMap]:
     linear_program = Program([*residuals, *found.tangent_inputs], builder.equations, outputs, f"linear map of {label}")
     value = tree.unflatten(recorded.out_tree, values)
     return value, LinearMap(linear_program, results, recorded, treedef, specs)
-

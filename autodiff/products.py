@@ -69,9 +69,7 @@ def jvp(function: Any, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple
     specs = [spec_of(leaf) for leaf in leaves]
     active = [is_float(s.dtype) for s in specs]
     directions = [
-        direction(t, s, f"jvp of {label}: tangent {i}")
-        for i, (t, s, a) in enumerate(zip(tangent_leaves, specs, active, strict=True))
-        if a
+        direction(t, s, f"jvp of {label}: tangent {i}") for i, (t, s, a) in enumerate(zip(tangent_leaves, specs, active, strict=True)) if a
     ]
     recorded = record(lambda *xs: function(*tree.unflatten(treedef, list(xs))), leaves, label)
     program = recorded.traced.program
@@ -135,7 +133,9 @@ def _cotangent_leaves(ct: Any, recorded: Recorded, label: str) -> list[Any]:
         except ValueError as error:
             raise SignatureTypeError(f"vjp of {label}: the cotangent has another tree than the result: {error}") from None
         if any(c is not None for c in cts) and len([c for c in cts if c is not None]) != len(leaves):
-            raise SignatureTypeError(f"vjp of {label}: the cotangent has another tree than the result: {tree.difference(recorded.out_tree, treedef)}")
+            raise SignatureTypeError(
+                f"vjp of {label}: the cotangent has another tree than the result: {tree.difference(recorded.out_tree, treedef)}"
+            )
     return [*cts, *[None] * (len(recorded.traced.program.outputs) - recorded.out_count)]
 
 

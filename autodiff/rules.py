@@ -64,7 +64,9 @@ def may_be_active(primitive: Primitive, out_specs: Sequence[ArraySpec]) -> bool:
     if not any(carries_tangent(s) for s in out_specs):
         return False
     if primitive.nondifferentiable is not None:
-        raise MissingRuleError(f"{primitive.name} is not differentiable: {primitive.nondifferentiable}; ons.stop_gradient says that this is meant")
+        raise MissingRuleError(
+            f"{primitive.name} is not differentiable: {primitive.nondifferentiable}; ons.stop_gradient says that this is meant"
+        )
     return True
 
 

@@ -110,7 +110,9 @@ def _with_residual_tangents(
     tangents = inputs[len(inputs) - sum(active) :]
     outputs = builder.inline(template.program, inputs)
     outputs += builder.inline(Program([*program.inputs, *inner.tangent_inputs], inner.equations, found), [*inputs[: len(specs)], *tangents])
-    return Template(builder.build(outputs, template.program.name), (*present, *(t is not None for t in inner.tangent_outputs)), template.unknown)
+    return Template(
+        builder.build(outputs, template.program.name), (*present, *(t is not None for t in inner.tangent_outputs)), template.unknown
+    )
 
 
 def _check_tangent(primitive: Primitive, index: int, tangent: Any, spec: ArraySpec) -> None:
@@ -332,7 +334,11 @@ def _direct_pullback(primitive: Primitive, specs: tuple[ArraySpec, ...], params:
 
     ct_specs = [tangent_spec(s) for s, g in zip(out_specs, given, strict=True) if g]
     traced = trace_template(function, [*specs, *out_specs, *ct_specs], f"pullback of {primitive.name}")
-    if primitive.jvp is not None and primitive.reverse_only(params) is None and any(a and not p for a, p in zip(active, present, strict=True)):
+    if (
+        primitive.jvp is not None
+        and primitive.reverse_only(params) is None
+        and any(a and not p for a, p in zip(active, present, strict=True))
+    ):
         return None
     return Template(traced.program, tuple(present))
 
@@ -367,7 +373,9 @@ def _derived_pullback(primitive: Primitive, specs: tuple[ArraySpec, ...], params
         if atom is None or zeros.holds(atom):
             continue
         if atom not in dependent:
-            raise NonlinearRuleError(f"{primitive.name}: the jvp rule gave a tangent that does not depend on the tangents; a zero tangent is None")
+            raise NonlinearRuleError(
+                f"{primitive.name}: the jvp rule gave a tangent that does not depend on the tangents; a zero tangent is None"
+            )
         accumulate(builder, cotangents, atom, ct)
     transpose_linear(builder, linear, dependent, zeros, cotangents, primitive.name)
     results = iter(program.inputs[split:])

@@ -100,7 +100,9 @@ def check_linear(program: Program, first_tangent: int, owner: str) -> None:
             require_homogeneous(eqn, mask, zeros, owner)
     for i, atom in enumerate(expanded.outputs):
         if atom not in dependent and not zeros.holds(atom):
-            raise NonlinearRuleError(f"{owner}: the jvp rule gave a tangent ({i}) that does not depend on the tangents; a zero tangent is None")
+            raise NonlinearRuleError(
+                f"{owner}: the jvp rule gave a tangent ({i}) that does not depend on the tangents; a zero tangent is None"
+            )
 
 
 def require_homogeneous(eqn: Equation, mask: Mask, zeros: Zeros, owner: str) -> None:
@@ -173,9 +175,7 @@ def transpose_linear(
                 accumulate(builder, cotangents, atom, next(results))
 
 
-def linear_template(
-    primitive: Primitive, specs: tuple[ArraySpec, ...], params: Params, mask: Mask, given: Mask, owner: str
-) -> Template:
+def linear_template(primitive: Primitive, specs: tuple[ArraySpec, ...], params: Params, mask: Mask, given: Mask, owner: str) -> Template:
     """The transpose of a linear equation. Inputs: the operands that are not in `mask`, then the given cotangents."""
     key = ("transpose", primitive, specs, tuple(params.items()), mask, given)
     return cached_template(key, lambda: _make_linear_template(primitive, specs, params, mask, given, owner))
@@ -219,7 +219,9 @@ def require_linear(primitive: Primitive, mask: Mask, owner: str) -> None:
         return
     wanted = {i for i, m in enumerate(mask) if m}
     if primitive.generation:
-        raise NonlinearRuleError(f"{owner}: the jvp rule passes a tangent through {primitive.name}, which is opaque and has no transpose rule")
+        raise NonlinearRuleError(
+            f"{owner}: the jvp rule passes a tangent through {primitive.name}, which is opaque and has no transpose rule"
+        )
     if primitive.linear is None or not any(wanted <= set(group) for group in primitive.linear):
         operands = ", ".join(str(i) for i in sorted(wanted))
         how = "is not linear" if primitive.linear is None or len(wanted) == 1 else "is not jointly linear"

@@ -97,9 +97,7 @@ def build(
     contents = {name: sha256(raw_bytes(array)) for name, array in initializers.items()}
     constants: dict[str, Array] = {}
     encoded = encode(staged.program, constants=constants, inline_limit=LARGE)
-    by_digest = {
-        content_digest(make_spec(a.shape, a.dtype), contents[name]): name for name, a in initializers.items()
-    }
+    by_digest = {content_digest(make_spec(a.shape, a.dtype), contents[name]): name for name, a in initializers.items()}
     kept = {digest: array for digest, array in constants.items() if digest not in by_digest}
 
     data = None
@@ -108,9 +106,7 @@ def build(
     packed = {
         "program": encoded,
         "sources": encode_sources(staged.program),
-        "constants": {
-            digest: _location(digest, array, by_digest, data) for digest, array in constants.items()
-        },
+        "constants": {digest: _location(digest, array, by_digest, data) for digest, array in constants.items()},
         "data": None if data is None else data.name,
     }
     properties = {
@@ -139,11 +135,7 @@ def _is_external(name: str, external: str, arrays: list[Array]) -> bool:
             f"{name}: its constants take {total:,} bytes and a file holds at most {_PROTOBUF_LIMIT:,}; "
             'save with external="auto", which puts them beside the model'
         )
-    return (
-        external != "never"
-        and any(a.nbytes > _STAYS for a in arrays)
-        and (external == "always" or total > _AUTO_ABOVE)
-    )
+    return external != "never" and any(a.nbytes > _STAYS for a in arrays) and (external == "always" or total > _AUTO_ABOVE)
 
 
 def _place(name: str, initializers: Mapping[str, Array], kept: Mapping[str, Array]) -> DataFile:

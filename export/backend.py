@@ -20,8 +20,8 @@ from .load import load
 from .lower import lower, lower_program
 from .runtime.binding import Executable
 from .runtime.checked import evaluate_checked
-from .runtime.profile import Profile, profile_session
 from .runtime.operator import run_operator
+from .runtime.profile import Profile, profile_session
 from .runtime.session import automatic_level, libraries_of, make_session
 from .save import save
 
@@ -61,9 +61,7 @@ class OnnxBackend:
         entry = self._bound.get(staged.program)
         if entry is None or entry.options is not options:
             if options.check_numerics or options.verify_shapes:
-                return evaluate_checked(
-                    staged.program, arrays, numerics=options.check_numerics, shapes=options.verify_shapes
-                )
+                return evaluate_checked(staged.program, arrays, numerics=options.check_numerics, shapes=options.verify_shapes)
             entry = self._bind(staged, options)
         entry.last_used = next(self._clock)
         return entry.executable(arrays, staged.name)
@@ -85,9 +83,7 @@ class OnnxBackend:
         feeds = dict(zip(model.in_names, arrays, strict=True))
         return profile_session(model.session, lambda session: session.run(model.out_names, feeds))
 
-    def run_operator(
-        self, operator: Operator, arrays: Sequence[Array | None], dtypes: Sequence[DType]
-    ) -> list[Array]:
+    def run_operator(self, operator: Operator, arrays: Sequence[Array | None], dtypes: Sequence[DType]) -> list[Array]:
         """The outputs of one ONNX operator, on the CPU."""
         return run_operator(operator, arrays, dtypes)
 
@@ -158,9 +154,7 @@ class _ExecutionModel:
         self.out_names = [f"o{i}" for i in range(len(program.outputs))]
         # The sizes of named dims are checked by the caller, and large constants are handed over as they are.
         # It stays in this process, so it may hold ONNX Runtime's own operators.
-        self.lowered = lower_program(
-            program, self.in_names, self.out_names, target="onnxruntime", guards=False, detach_above=_DETACH_ABOVE
-        )
+        self.lowered = lower_program(program, self.in_names, self.out_names, target="onnxruntime", guards=False, detach_above=_DETACH_ABOVE)
         self.libraries = libraries_of(program)
         nodes = len(self.lowered.model.graph.node)
         self.level = automatic_level(nodes) if options.optimization == "auto" else options.optimization

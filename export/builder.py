@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -149,9 +149,7 @@ class Builder:
             plan = self._make_plan(op_type, operand_dtypes, outputs, since, reduction)
             _plans[key] = plan
         if plan.casts is not None:
-            names = tuple(
-                [n if c is None else self.cast(n, c) for n, c in zip(names, plan.casts, strict=True)]
-            )
+            names = tuple([n if c is None else self.cast(n, c) for n, c in zip(names, plan.casts, strict=True)])
         wide: DType | None = None
         results = plan.outputs
         if plan.is_open:
@@ -244,7 +242,7 @@ class Builder:
         return self._inline(self, program, names, own_lines)
 
     @contextmanager
-    def graph(self, name: str) -> Iterator[Graph]:
+    def graph(self, name: str) -> Generator[Graph]:
         """A nested graph: what is written inside the `with` goes into it, and may use every value of the graphs around it."""
         outer, outer_add = self._graph, self._add_node
         inner = Graph(self, name)
@@ -262,7 +260,7 @@ class Builder:
         return self._graph is not self.root
 
     @contextmanager
-    def in_root(self) -> Iterator[None]:
+    def in_root(self) -> Generator[None]:
         """What is written inside goes into the main graph, before the node whose nested graph is being written."""
         outer, outer_add, outer_casts = self._graph, self._add_node, self._casts
         self._graph, self._add_node, self._casts = self.root, self.root.node.add, self._casts[:1]
@@ -279,9 +277,7 @@ class Builder:
         """
         with self.graph(name or program.name) as graph:
             names = [graph.input(x) if isinstance(x, ArraySpec) else x for x in operands]
-            for result, spec in zip(
-                self.lower(program, names, own_lines=True), program.out_specs, strict=True
-            ):
+            for result, spec in zip(self.lower(program, names, own_lines=True), program.out_specs, strict=True):
                 graph.output(result, spec)
         return graph.proto
 
@@ -330,9 +326,7 @@ class Builder:
             raise UnsupportedError(f"ONNX {op_type} is not in the opsets that onstage writes")
         return since
 
-    def _make_plan(
-        self, op_type: str, dtypes: tuple[DType | None, ...], outputs: int, since: int, reduction: bool
-    ) -> Plan:
+    def _make_plan(self, op_type: str, dtypes: tuple[DType | None, ...], outputs: int, since: int, reduction: bool) -> Plan:
         try:
             return make_plan(op_type, dtypes, outputs, self.opset, since, reduction)
         except UnsupportedError as error:
@@ -360,18 +354,8 @@ class Builder:
             value = attributes.get(key)
             if value is None:
                 continue
-            dtype = (
-                value.dtype
-                if isinstance(value, np.ndarray)
-                else dtype_of(value)
-                if type(value) is int
-                else as_dtype(value)
-            )
-            wide = (
-                None
-                if op_type == "Cast"
-                else carrier(op_type, dtype, self.opset, signature(op_type, since).output_type(0))
-            )
+            dtype = value.dtype if isinstance(value, np.ndarray) else dtype_of(value) if type(value) is int else as_dtype(value)
+            wide = None if op_type == "Cast" else carrier(op_type, dtype, self.opset, signature(op_type, since).output_type(0))
             if wide is None:
                 return dtype, None, attributes
             return (
@@ -389,14 +373,10 @@ class Builder:
         made = self._emit(op_type, names, outputs, attributes, None)
         self._graph.node[-1].domain = domain
         for i, name in enumerate(made):
-            self._dtypes[name] = (
-                self.out_specs[min(i, len(self.out_specs) - 1)].dtype if self.out_specs else None
-            )
+            self._dtypes[name] = self.out_specs[min(i, len(self.out_specs) - 1)].dtype if self.out_specs else None
         return made[0] if outputs == 1 else tuple(made)
 
-    def _control_flow(
-        self, op_type: str, names: tuple[str, ...], outputs: int, attributes: dict[str, Any], since: int
-    ) -> Any:
+    def _control_flow(self, op_type: str, names: tuple[str, ...], outputs: int, attributes: dict[str, Any], since: int) -> Any:
         body = attributes["then_branch"] if op_type == "If" else attributes["body"]
         types = list(body.output)[1:] if op_type == "Loop" else list(body.output)
         made = self._emit(op_type, names, outputs, attributes, signature(op_type, since).attributes)
@@ -422,9 +402,7 @@ class Builder:
                 if attributes[key] is not None:
                     if types is not None and key not in types:
                         raise ProgramError(f"ONNX {op_type} has no attribute {key!r}")
-                    set_attribute(
-                        node.attribute.add(), key, attributes[key], None if types is None else types[key]
-                    )
+                    set_attribute(node.attribute.add(), key, attributes[key], None if types is None else types[key])
         return made
 
     def _node_name(self, label: str) -> str:

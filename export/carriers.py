@@ -36,9 +36,7 @@ _MOVING = frozenset(
     "ConstantOfShape EyeLike".split()
 )
 # Ops that give the same bits modulo 2**64 whether these are read as signed or unsigned.
-_RING = _MOVING | frozenset(
-    "Add Sub Mul MatMul Einsum Gemm ReduceSum ReduceProd CumSum CumProd Neg Sum".split()
-)
+_RING = _MOVING | frozenset("Add Sub Mul MatMul Einsum Gemm ReduceSum ReduceProd CumSum CumProd Neg Sum".split())
 # Ops that give 0 and 1 from 0 and 1.
 _ORDER = _MOVING | frozenset("Max Min ReduceMax ReduceMin ArgMax ArgMin TopK".split())
 # Float kernels that are listed and yet fail when they run.
@@ -77,14 +75,10 @@ def carrier(op_type: str, dtype: DType, opset: int, constraint: str, reduction: 
     if kernels.has_function(op_type, opset):
         # The runtime expands the op; in float32 for the half-width dtypes, so that it rounds once.
         return np.dtype(np.float32) if name in ("float16", "bfloat16") else None
-    raise UnsupportedError(
-        f"ONNX Runtime has no kernel for {op_type} on {short_name(dtype)}, and no wider dtype to compute it in exactly"
-    )
+    raise UnsupportedError(f"ONNX Runtime has no kernel for {op_type} on {short_name(dtype)}, and no wider dtype to compute it in exactly")
 
 
-def make_plan(
-    op_type: str, dtypes: tuple[DType | None, ...], outputs: int, opset: int, since: int, reduction: bool
-) -> Plan:
+def make_plan(op_type: str, dtypes: tuple[DType | None, ...], outputs: int, opset: int, since: int, reduction: bool) -> Plan:
     """The plan of a standard op for the dtypes of its operands (None for an absent one)."""
     sig = signature(op_type, since)
     bound = _bind(op_type, sig, dtypes)
@@ -113,7 +107,5 @@ def _bind(op_type: str, sig: Signature, dtypes: tuple[DType | None, ...]) -> dic
         wanted = fixed_dtype(var) if var.startswith("tensor(") else bound.setdefault(var, as_dtype(dtype))
         if wanted != dtype:
             got = ", ".join("-" if d is None else short_name(d) for d in dtypes)
-            raise ProgramError(
-                f"ONNX {op_type}: operand {i} is {short_name(dtype)}, needed {wanted} (operands: {got})"
-            )
+            raise ProgramError(f"ONNX {op_type}: operand {i} is {short_name(dtype)}, needed {wanted} (operands: {got})")
     return bound

@@ -83,7 +83,9 @@ def require_extra() -> None:
             LazyModule(name).load()
         except ModuleNotFoundError as error:
             package = {"sklearn": "scikit-learn"}.get(name.split(".")[0], name.split(".")[0])
-            raise DemoError(f"the demo needs {package}, which cannot be imported ({error}); install it with: pip install 'onstage[demo]'") from error
+            raise DemoError(
+                f"the demo needs {package}, which cannot be imported ({error}); install it with: pip install 'onstage[demo]'"
+            ) from error
 
 
 def load_digits() -> Digits:
@@ -125,7 +127,14 @@ def programs(params: Any, state: Any, optimizer: Any) -> tuple[StagedProgram, St
 
 
 def train(
-    step: StagedProgram, predictor: StagedProgram, params: Any, state: Any, digits: Digits, epochs: int, rng: np.random.Generator, console: Any
+    step: StagedProgram,
+    predictor: StagedProgram,
+    params: Any,
+    state: Any,
+    digits: Digits,
+    epochs: int,
+    rng: np.random.Generator,
+    console: Any,
 ) -> Training:
     """Run the staged step over the training images, `epochs` times, behind a progress bar."""
     result = Training(params, (params, state), [], [], [], [], 0.0)
@@ -174,7 +183,8 @@ def replay(folder: Path, step: StagedProgram, params: Any, state: Any, digits: D
             "batch_sizes": np.array([len(y) for y in training.batches_y]),
             "test_x": digits.test_x,
         }
-        np.savez(Path(work, "job.npz"), **arrays)
+        save: Any = np.savez
+        save(Path(work, "job.npz"), **arrays)
         done = subprocess.run([sys.executable, "-P", str(script), work], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise DemoError(f"the process that runs the two files alone failed with code {done.returncode}:\n{done.stderr.strip()}")
@@ -183,7 +193,9 @@ def replay(folder: Path, step: StagedProgram, params: Any, state: Any, digits: D
             return {"report": report, **{name: file[name] for name in file.files}}
 
 
-def agreement(replayed: dict[str, Any], step: StagedProgram, training: Training, predicted: dict[str, Array], digits: Digits) -> dict[str, Any]:
+def agreement(
+    replayed: dict[str, Any], step: StagedProgram, training: Training, predicted: dict[str, Array], digits: Digits
+) -> dict[str, Any]:
     """The numbers of the replay beside those of the training; DemoError where they differ by more than rounding can explain."""
     per_epoch = len(training.losses) // len(training.accuracies)
     losses = np.abs(replayed["losses"] - np.array(training.losses))

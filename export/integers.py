@@ -32,9 +32,7 @@ def _axes(b: Builder, names: Sequence[str], attributes: Mapping[str, Any], rank:
     return axes if axes or attributes.get("noop_with_empty_axes") else list(range(rank))
 
 
-def _rows(
-    b: Builder, x: str, spec: ArraySpec, axes: Sequence[int]
-) -> tuple[str, tuple[DimLike, ...], DimLike]:
+def _rows(b: Builder, x: str, spec: ArraySpec, axes: Sequence[int]) -> tuple[str, tuple[DimLike, ...], DimLike]:
     """(x with the axes moved last and joined, the other dims, the length of the joined axis)."""
     kept = [i for i in range(spec.ndim) if i not in axes]
     if kept + list(axes) != list(range(spec.ndim)):
@@ -49,14 +47,10 @@ def _rows(
 def _restore(b: Builder, x: str, spec: ArraySpec, axes: Sequence[int], keepdims: bool) -> str:
     if not keepdims:
         return x
-    return b.op(
-        "Reshape", x, b.shape(tuple(1 if i in axes else d for i, d in enumerate(spec.shape))), allowzero=1
-    )
+    return b.op("Reshape", x, b.shape(tuple(1 if i in axes else d for i, d in enumerate(spec.shape))), allowzero=1)
 
 
-def reduce_exactly(
-    b: Builder, op_type: str, names: Sequence[str], attributes: Mapping[str, Any]
-) -> str | None:
+def reduce_exactly(b: Builder, op_type: str, names: Sequence[str], attributes: Mapping[str, Any]) -> str | None:
     """ReduceSum or ReduceProd on integers; None where the operand's shape or the axes are not known while lowering."""
     spec = b.known_spec(names[0])
     axes = None if spec is None else _axes(b, names, attributes, spec.ndim)

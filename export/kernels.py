@@ -52,9 +52,7 @@ def has_function(op_type: str, opset: int) -> bool:
     return since_version(op_type, opset) in _table()["functions"].get(op_type, ())
 
 
-def kernel_types(
-    op_type: str, opset: int, provider: str = CPU, constraint: str = "T", domain: str = ""
-) -> frozenset[str]:
+def kernel_types(op_type: str, opset: int, provider: str = CPU, constraint: str = "T", domain: str = "") -> frozenset[str]:
     """The names of the dtypes that native kernels take for a type constraint of an op; empty where there is no kernel.
 
     The constraints are those of the ONNX schema ("T", "T1", "Tind", ...). Each is looked up by itself: that two of them
@@ -89,7 +87,5 @@ def _types(op_type: str, since: int | None, provider: str, constraint: str, doma
     if kernel is None:
         return frozenset()
     if constraint not in kernel:
-        raise ValueError(
-            f"{op_type} has no type constraint {constraint}; it has {', '.join(sorted(kernel)) or 'none'}"
-        )
+        raise ValueError(f"{op_type} has no type constraint {constraint}; it has {', '.join(sorted(kernel)) or 'none'}")
     return frozenset(table["types"][kernel[constraint]].split())

@@ -159,9 +159,7 @@ def _check_digests(model: Any, properties: Mapping[str, str], read: ReadData) ->
         if tensor.name in digests["initializers"]:
             content, place = _content(tensor, read)
             if sha256(content) != digests["initializers"][tensor.name]:
-                raise ArtifactError(
-                    f"the initializer {tensor.name!r}{place} was changed after it was written"
-                )
+                raise ArtifactError(f"the initializer {tensor.name!r}{place} was changed after it was written")
             contents[tensor.name] = content
             bare(tensor)
     graph = graph_digests(model)
@@ -191,22 +189,16 @@ def data_reader(path: str) -> ReadData:
             file = os.path.join(folder, location)
             if not os.path.isfile(file):
                 raise ArtifactError(f"its data file {location} is missing; it belongs beside the model")
-            maps[location] = (
-                np.memmap(file, np.uint8, "r") if os.path.getsize(file) else np.empty(0, np.uint8)
-            )
+            maps[location] = np.memmap(file, np.uint8, "r") if os.path.getsize(file) else np.empty(0, np.uint8)
         data = maps[location]
         if offset < 0 or length < 0 or offset + length > len(data):
-            raise ArtifactError(
-                f"its data file {location} is truncated: {len(data):,} bytes, at least {offset + length:,} are needed"
-            )
+            raise ArtifactError(f"its data file {location} is truncated: {len(data):,} bytes, at least {offset + length:,} are needed")
         return data[offset : offset + length]
 
     return read
 
 
-def _rebuild(
-    model: Any, properties: Mapping[str, str], contents: Mapping[str, Array], read: ReadData
-) -> Restored:
+def _rebuild(model: Any, properties: Mapping[str, str], contents: Mapping[str, Array], read: ReadData) -> Restored:
     packed = unpack(properties[PREFIX + "program"])
     program = decode(packed["program"], _constants(model, packed, contents, read), sources=packed["sources"])
     check(program)
@@ -224,9 +216,7 @@ def _constants(model: Any, packed: Json, contents: Mapping[str, Array], read: Re
     """The large constants of the Program, by digest."""
     encoded = packed["program"]
     specs = {digest: encoded["specs"][spec] for spec, digest, _ in encoded["constants"]}
-    initializers = {
-        t.name: (dtype_of(t.data_type), tuple(t.dims)) for t in model.graph.initializer if t.name in contents
-    }
+    initializers = {t.name: (dtype_of(t.data_type), tuple(t.dims)) for t in model.graph.initializer if t.name in contents}
     constants: dict[str, Array] = {}
     for digest, place in packed["constants"].items():
         match place:

@@ -54,9 +54,7 @@ def lower(
     disagree. Equal programs, names and source lines give equal bytes.
     Raises UnsupportedError for what cannot be expressed, naming the op, its dtype and the user's line.
     """
-    return lower_program(
-        program, in_names, out_names, opset=opset, target=target, name=name, guards=guards
-    ).model
+    return lower_program(program, in_names, out_names, opset=opset, target=target, name=name, guards=guards).model
 
 
 def lower_program(
@@ -78,14 +76,12 @@ def lower_program(
     if target not in TARGETS:
         raise UnsupportedError(f"target {target!r} is unknown; the targets are {', '.join(TARGETS)}")
     if opset is not None and opset not in OPSETS:
-        raise UnsupportedError(
-            f"opset {opset} is not one that onstage writes; choose one of {', '.join(map(str, OPSETS))}"
-        )
+        raise UnsupportedError(f"opset {opset} is not one that onstage writes; choose one of {', '.join(map(str, OPSETS))}")
     names = (*in_names, *out_names)
     if len(set(names)) != len(names) or "" in names:
         raise ProgramError(f"input and output names must be unique and not empty, got {list(names)}")
     candidates = [opset] if opset is not None else [v for v in OPSETS if v >= DEFAULT_OPSET]
-    needed = candidates[0]
+    needed, reason = candidates[0], ""
     for candidate in candidates:
         if candidate < needed:
             continue
@@ -164,9 +160,7 @@ class _Lowering:
         return model
 
 
-def _lower_equations(
-    b: Builder, equations: Sequence[Equation], values: dict[Atom, str], claims: dict[Var, str]
-) -> None:
+def _lower_equations(b: Builder, equations: Sequence[Equation], values: dict[Atom, str], claims: dict[Var, str]) -> None:
     """Write equations; `values` gains their outputs. A Var in `claims` is given the name there if its node is the last written."""
     labels: dict[tuple[str, Source | None], str] = {}
     for eqn in equations:
@@ -190,9 +184,7 @@ def _lower_equations(
             values[var] = name
 
 
-def _lower_equation(
-    b: Builder, eqn: Equation, names: Sequence[str], label: str, *, locate: bool
-) -> list[str]:
+def _lower_equation(b: Builder, eqn: Equation, names: Sequence[str], label: str, *, locate: bool) -> list[str]:
     """The names of the equation's outputs; locate: name its line in errors."""
     primitive, params = eqn.primitive, eqn.params
     b.begin(label, tuple([a.spec for a in eqn.inputs]), tuple([v.spec for v in eqn.outputs]))
@@ -209,9 +201,7 @@ def _lower_equation(
             raise
         raise UnsupportedError(f"{primitive.name}: {error.message}", source=eqn.source) from error
     if len(results) != len(eqn.outputs):
-        raise ProgramError(
-            f"{primitive.name}: the onnx rule gave {len(results)} values for {len(eqn.outputs)} outputs"
-        )
+        raise ProgramError(f"{primitive.name}: the onnx rule gave {len(results)} values for {len(eqn.outputs)} outputs")
     for name, var in zip(results, eqn.outputs, strict=True):
         if b.dtype(name) != var.spec.dtype:
             raise ProgramError(

@@ -75,9 +75,7 @@ def schemas() -> dict[str, dict[int, onnx.defs.OpSchema]]:
     return found
 
 
-def resolve(
-    kernels: dict[Versions, dict[str, set[str]]], since: int, allowed: dict[str, set[str]] | None
-) -> dict[str, set[str]]:
+def resolve(kernels: dict[Versions, dict[str, set[str]]], since: int, allowed: dict[str, set[str]] | None) -> dict[str, set[str]]:
     """Constraint -> the dtypes that some kernel serves; `allowed` is what the schema says, None where it is unknown."""
     result: dict[str, set[str]] = defaultdict(set)
     for versions, constraints in kernels.items():
@@ -129,9 +127,7 @@ def build(path: Path, runtime: str) -> dict[str, Any]:
         "onnxruntime": runtime,
         "opsets": [OPSETS.start, OPSETS.stop - 1],
         "since": {op: sorted(versions) for op, versions in sorted(standard.items())},
-        "functions": {
-            op: found for op, versions in sorted(standard.items()) if (found := functions(versions))
-        },
+        "functions": {op: found for op, versions in sorted(standard.items()) if (found := functions(versions))},
         "types": list(sets),
         "kernels": table,
     }
@@ -160,13 +156,9 @@ def dump(table: dict[str, Any]) -> str:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("csv", type=Path)
-    parser.add_argument(
-        "--runtime", required=True, help="the version of ONNX Runtime that the CSV was taken from"
-    )
+    parser.add_argument("--runtime", required=True, help="the version of ONNX Runtime that the CSV was taken from")
     parser.add_argument("--output", type=Path, default=Path(__file__).with_name("kernels.json"))
     arguments = parser.parse_args()
     arguments.output.write_text(dump(build(arguments.csv, arguments.runtime)), encoding="utf-8")

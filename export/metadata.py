@@ -77,9 +77,7 @@ def bare(tensor: Any) -> None:
         tensor.ClearField(field)
 
 
-def metadata_digest(
-    properties: Mapping[str, str], graph: Mapping[str, str], contents: Mapping[str, str]
-) -> str:
+def metadata_digest(properties: Mapping[str, str], graph: Mapping[str, str], contents: Mapping[str, str]) -> str:
     """SHA-256 over all metadata but the digests, and over the other digests."""
     return sha256(canonical_text([dict(properties), dict(graph), dict(contents)]).encode("ascii"))
 
@@ -164,9 +162,7 @@ def decode_signature(obj: Json, program: Program) -> tuple[StagedProgram, list[s
     signature = Signature(parameters, values, obj["name"])
     removed = {i for i, spec in enumerate(signature.specs) for leaf, _ in lost if spec is leaf}
     if removed:
-        notes += [
-            f"{signature.paths[i]} ({label})" for i, (_, label) in zip(sorted(removed), lost, strict=True)
-        ]
+        notes += [f"{signature.paths[i]} ({label})" for i, (_, label) in zip(sorted(removed), lost, strict=True)]
         signature = signature.without(removed, signature.specs)
     staged = StagedProgram(program, signature, out_tree, donate=obj["donate"])
     if signature.specs != program.in_specs or out_tree.num_leaves != len(program.outputs):

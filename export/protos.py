@@ -70,9 +70,7 @@ def tensor_proto(name: str, array: Array, data: bytes | None = None) -> Any:
 
 def detached_proto(name: str, array: Array) -> Any:
     """A TensorProto whose data are elsewhere: handed to the session, or written to a file and located by who writes it."""
-    proto = onnx.TensorProto(
-        name=name, data_type=element_type(array.dtype), data_location=onnx.TensorProto.EXTERNAL
-    )
+    proto = onnx.TensorProto(name=name, data_type=element_type(array.dtype), data_location=onnx.TensorProto.EXTERNAL)
     proto.dims.extend(array.shape)
     return proto
 

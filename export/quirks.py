@@ -45,9 +45,7 @@ class Quirks:
         # The same for the results of MatMuls: what the fused node's attribute would have to hold.
         self._alphas: dict[str, float] = {}
 
-    def rewrite(
-        self, op_type: str, names: tuple[str, ...], attributes: Mapping[str, Any]
-    ) -> str | tuple[str, tuple[str, ...]] | None:
+    def rewrite(self, op_type: str, names: tuple[str, ...], attributes: Mapping[str, Any]) -> str | tuple[str, tuple[str, ...]] | None:
         """What to write instead: a finished value, or another op and its operands; None to write the op as it is."""
         b = self._builder
         if op_type == "Relu":
@@ -59,12 +57,7 @@ class Quirks:
             if is_integer(b.dtype(names[0])) and is_integer(b.dtype(names[1])):
                 return power_exactly(b, names[0], names[1])
             exponent = b.value_of(names[1])
-            square = (
-                exponent is not None
-                and exponent.ndim == 0
-                and is_float(b.dtype(names[0]))
-                and float(exponent) == 2.0
-            )
+            square = exponent is not None and exponent.ndim == 0 and is_float(b.dtype(names[0])) and float(exponent) == 2.0
             return ("Mul", (names[0], names[0])) if square else None
         if op_type in ("Mul", "Div"):
             return self._separate_result(op_type, names)
@@ -141,8 +134,7 @@ class Quirks:
         padded = [(1,) * (rank - len(s)) + s[:-2] for s in shapes]
         batch = tuple(broadcast_dim(x, y) for x, y in zip(*padded, strict=True))
         return tuple(
-            n if same_shape(s[:-2], batch) else b.op("Expand", n, b.shape((*batch, *s[-2:])))
-            for n, s in zip(names, shapes, strict=True)
+            n if same_shape(s[:-2], batch) else b.op("Expand", n, b.shape((*batch, *s[-2:]))) for n, s in zip(names, shapes, strict=True)
         )
 
     def _expand_to_nothing(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]] | None:

@@ -73,12 +73,8 @@ def save(
 
 def _flat_samples(staged: StagedProgram, samples: Sequence[Any]) -> list[list[Array]]:
     """Samples as flat lists of arrays; an argument tuple, or a dict of keyword arguments, each."""
-    if not isinstance(samples, list | tuple) or not all(
-        isinstance(s, tuple | list | Mapping) for s in samples
-    ):
-        raise TypeError(
-            "save: samples is a list with one tuple of arguments, or dict of keyword arguments, a sample"
-        )
+    if not isinstance(samples, list | tuple) or not all(isinstance(s, tuple | list | Mapping) for s in samples):
+        raise TypeError("save: samples is a list with one tuple of arguments, or dict of keyword arguments, a sample")
     signature = staged.signature
     calls = [((), dict(s)) if isinstance(s, Mapping) else (tuple(s), {}) for s in samples]
     return [signature.arrays(signature.flatten(args, kwargs)) for args, kwargs in calls]
@@ -109,9 +105,7 @@ def _write(target: str, artifact: Artifact, report: VerificationReport, structur
     }
     with Transaction() as files:
         if artifact.data is not None:
-            digest = files.write(
-                os.path.join(os.path.dirname(target), artifact.data.name), _pieces(artifact.data)
-            )
+            digest = files.write(os.path.join(os.path.dirname(target), artifact.data.name), _pieces(artifact.data))
             facts["data"] = {"file": artifact.data.name, "sha256": digest}
         files.write(target + REPORT_SUFFIX, [_report_text(facts, report)])
         files.write(target, [artifact.model])

@@ -80,11 +80,7 @@ def signature(op_type: str, since: int) -> Signature:
     variadic = onnx_defs.OpSchema.FormalParameterOption.Variadic
     inputs, outputs = list(schema.inputs), list(schema.outputs)
     # A variable that admits one type is that type.
-    only = {
-        c.type_param_str: c.allowed_type_strs[0]
-        for c in schema.type_constraints
-        if len(c.allowed_type_strs) == 1
-    }
+    only = {c.type_param_str: c.allowed_type_strs[0] for c in schema.type_constraints if len(c.allowed_type_strs) == 1}
     return Signature(
         tuple(only.get(p.type_str, str(p.type_str)) for p in inputs),
         bool(inputs) and inputs[-1].option == variadic,

@@ -6,7 +6,7 @@ operators it is lowered to are looked up in the table of CUDA kernels. What is e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from ..autodiff.batching import BatchContext, batch_program, put_axis
 from ..autodiff.forward import has_tangent, vjp_transform
 from ..ops.exclusions import EXCLUSIONS
 from ..ops.registry import NUMPY
-from ..ops.support import numpy_callables
+from ..ops.support import is_staged, numpy_callables
 from ..stage import tree
 from ..stage.errors import ConcretizationError, OnstageError, UnsupportedError
 from ..stage.program import Program
@@ -69,6 +69,7 @@ class SupportRow:
         return bool(self.dtypes)
 
 
+_SIZE_NOTE = "asks for a bound on the result's size: `size=` or `length=` in `ons.numpy`"
 _namespaces: dict[str, Any] = {}
 _rows: dict[str, SupportRow] = {}
 
@@ -105,11 +106,13 @@ def _examine(name: str, function: Any) -> SupportRow:
     exclusion = EXCLUSIONS.get(function)
     if exclusion is not None:
         return SupportRow(name, stages=False, note=f"{exclusion.kind}: {exclusion.reason}; {exclusion.way_out}")
-    found = _fitting_call(name, function)
+    if name.startswith("np.") and not is_staged(function):
+        return SupportRow(name, stages=False, note="is not supported on traced arrays")
+    found = fitting_call(name, function)
     if found is None:
         return SupportRow(name, stages=False, note="no call of the catalogue fits it")
     call, leading, note = found
-    program = _traced(call, leading, _STATIC)
+    program = traced(call, leading, _STATIC)
     without = tuple(sorted(_without_cuda(_lowered(program))))
     return SupportRow(
         name,
@@ -125,13 +128,13 @@ def _examine(name: str, function: Any) -> SupportRow:
     )
 
 
-def _fitting_call(name: str, function: Any) -> tuple[Call, str, str] | None:
+def fitting_call(name: str, function: Any) -> tuple[Call, str, str] | None:
     """The first call, and leading dtype, that stages and lowers; with a bound on the result's size where the function asks for one."""
     note = ""
     own = EXAMPLES.get(name)
     calls: list[Call] = [own] if own is not None else list(GENERIC)
     if own is None and function in NUMPY and _asks_for_size(function):
-        calls, note = list(WITH_SIZE), "needs a bound on the result's size: in ons.numpy, size= or length="
+        calls, note = list(WITH_SIZE), _SIZE_NOTE
         function = NUMPY[function]
     for call in calls:
         bound = _bound(call, function)
@@ -149,9 +152,9 @@ def _bound(call: Call, function: Any) -> Call:
 
 
 def _asks_for_size(function: Any) -> bool:
-    for call in GENERIC[:2]:
+    for call in GENERIC[1:3]:
         try:
-            _traced(_bound(call, function), "int64", (3,))
+            traced(_bound(call, function), "int64", (3,))
         except ConcretizationError as error:
             return "size=" in error.message or "length=" in error.message
         except _REFUSALS:
@@ -159,7 +162,7 @@ def _asks_for_size(function: Any) -> bool:
     return False
 
 
-def _traced(call: Call, dtype: str, shape: tuple[Any, ...]) -> Program:
+def traced(call: Call, dtype: str, shape: tuple[Any, ...]) -> Program:
     def function(x: Any) -> list[Any]:
         found = [leaf for leaf in tree.leaves(call(None, x)) if isinstance(leaf, Tracer)]
         return found or [x]
@@ -173,7 +176,7 @@ def _lowered(program: Program) -> Any:
 
 def _succeeds(call: Call, dtype: str, shape: tuple[Any, ...]) -> bool:
     try:
-        _lowered(_traced(call, dtype, shape))
+        _lowered(traced(call, dtype, shape))
     except _REFUSALS:
         return False
     return True
@@ -240,6 +243,4 @@ def _has_cuda(node: Any, opset: int, types: dict[str, int]) -> bool:
     bound = {v: types[n] for v, n in variables if not v.startswith("tensor(") and types.get(n)}
     if not bound:
         return True
-    return all(
-        kernels.has_kernel(node.op_type, opset, dtype_of(t), provider=kernels.CUDA, constraint=v) for v, t in bound.items()
-    )
+    return all(kernels.has_kernel(node.op_type, opset, dtype_of(t), provider=kernels.CUDA, constraint=v) for v, t in bound.items())

@@ -127,9 +127,7 @@ def verify(
 class _Verification:
     """One verification: what is found along the way."""
 
-    def __init__(
-        self, candidate: Candidate, reference: Program, rtol: float, atol: float, seed: int, name: str
-    ) -> None:
+    def __init__(self, candidate: Candidate, reference: Program, rtol: float, atol: float, seed: int, name: str) -> None:
         self.candidate = candidate
         self.reference = reference
         self.rtol = rtol
@@ -156,9 +154,7 @@ class _Verification:
                 for eqn, departure in self._departures(exposed, sample.arrays, sample.sizes):
                     raise self._departed(eqn, departure, sample)
 
-    def _departures(
-        self, exposed: ExposedPiece, arrays: Sequence[Array], sizes: Mapping[str, int]
-    ) -> Iterator[tuple[Equation, Departure]]:
+    def _departures(self, exposed: ExposedPiece, arrays: Sequence[Array], sizes: Mapping[str, int]) -> Iterator[tuple[Equation, Departure]]:
         """The equations of a piece that depart, each with what is wrong in it or in a body inside it."""
         env = exposed.values(arrays)
         for eqn, dying in zip(exposed.piece.equations, exposed.ends, strict=True):
@@ -180,11 +176,7 @@ class _Verification:
     def _departed(self, outer: Equation, departure: Departure, sample: Sample) -> VerificationError:
         """The error of an equation that departs; outer: the one in the model, which may hold it in a body."""
         eqn = departure.equation
-        where = (
-            f"output {departure.output} of {eqn.primitive.name}"
-            if len(eqn.outputs) > 1
-            else eqn.primitive.name
-        )
+        where = f"output {departure.output} of {eqn.primitive.name}" if len(eqn.outputs) > 1 else eqn.primitive.name
         what = departure.problem or _describe(departure.difference)
         outputs = self._outputs_of(outer)
         inside = "" if outer is eqn else f" inside of {outer.primitive.name}"
@@ -201,11 +193,7 @@ class _Verification:
         for other in self.candidate.program.equations:
             if any(a in touched for a in other.inputs):
                 touched.update(other.outputs)
-        return [
-            n
-            for n, a in zip(self.candidate.out_names, self.candidate.program.outputs, strict=True)
-            if a in touched
-        ]
+        return [n for n, a in zip(self.candidate.out_names, self.candidate.program.outputs, strict=True) if a in touched]
 
     # every output
 
@@ -229,9 +217,7 @@ class _Verification:
         spread = self._spreads.get(number)
         if spread is None:
             tools = (self.precisions, self.tape)
-            spread = self._spreads[number] = Spread(
-                self.reference, sample.arrays, sample.reference, sample.sizes, tools
-            )
+            spread = self._spreads[number] = Spread(self.reference, sample.arrays, sample.reference, sample.sizes, tools)
             spread.run(1)
         slack = self._slack(sample.reference[i])
         found = spread.compare(i, got, slack)
@@ -314,15 +300,12 @@ class _Verification:
             still = [
                 n
                 for k, n in enumerate(self.candidate.in_names)
-                if samples[0].arrays[k].size
-                and all(same_bits(s.arrays[k], samples[0].arrays[k]) for s in samples[1:])
+                if samples[0].arrays[k].size and all(same_bits(s.arrays[k], samples[0].arrays[k]) for s in samples[1:])
             ]
             if still:
                 notes.append(f"inputs with the same value on every sample: {', '.join(still)}")
         if self.unseen:
-            notes.append(
-                f"not checked one by one, since their values have no name in the model: {', '.join(sorted(self.unseen))}"
-            )
+            notes.append(f"not checked one by one, since their values have no name in the model: {', '.join(sorted(self.unseen))}")
         if self.precisions.refused:
             notes.append(f"checked in their own precision only: {', '.join(self.precisions.refused)}")
         return tuple(notes)
@@ -335,7 +318,7 @@ def _ratio(found: Difference) -> float:
 def _describe(found: Difference | None) -> str:
     if found is None:
         return "it differs"
-    place = f" at {list(found.index)}" if found.index else ""
+    place = f" at {list(found.position)}" if found.position else ""
     count = f"{found.wrong} elements are off, the worst" if found.wrong > 1 else "it is off"
     return f"{count}{place}: got {found.got:.9g}, expected {found.expected:.9g} within {found.tolerance:.3g}"
 

@@ -41,16 +41,12 @@ class Transaction:
     def __init__(self) -> None:
         self._written: list[tuple[str, str]] = []  # (temporary name, final name)
         self._temporary: list[str] = []  # what has to go in any case
-        self._renamed: list[
-            tuple[str, str | None]
-        ] = []  # (final name, where the file is that stood there before)
+        self._renamed: list[tuple[str, str | None]] = []  # (final name, where the file is that stood there before)
 
     def __enter__(self) -> Transaction:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for path, before in reversed(self._renamed):
             with contextlib.suppress(FileNotFoundError):
                 if before is None:
@@ -67,9 +63,7 @@ class Transaction:
         digest = hashlib.sha256()
         try:
             # Not tempfile: its files are for their owner alone, and these become the user's.
-            descriptor = os.open(
-                temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666
-            )
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
             with open(descriptor, "wb", buffering=0) as file:
                 for chunk in chunks:
                     view = memoryview(chunk)

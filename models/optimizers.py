@@ -1,8 +1,8 @@
 """Optimisers as pure functions on trees of arrays.
 
-    optimizer = adam(1e-3)
-    state = optimizer.init(params)
-    params, state = optimizer.update(params, gradients, state)      # inside a staged step
+optimizer = adam(1e-3)
+state = optimizer.init(params)
+params, state = optimizer.update(params, gradients, state)      # inside a staged step
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """onstage: stages NumPy-style functions, forward and backward, into ONNX."""
 
+# What is imported here is what the package offers, or registers primitives.
+# pyright: reportUnusedImport=false
+
 from . import nn, numpy, random, special, testing
 from .autodiff import batched
 from .autodiff.batching import vmap
@@ -8,6 +11,7 @@ from .autodiff.jacobians import hessian, hvp, hvp_program, jacfwd, jacobian, jac
 from .autodiff.products import jvp, jvp_program, vjp, vjp_program
 from .export.backend import OnnxBackend
 from .export.load import load
+from .export.support import install_namespaces, support
 from .ops import (
     arithmetic,
     bitwise,
@@ -70,3 +74,4 @@ _frontend = OpsFrontend(numpy)
 install_frontend(_frontend)
 set_array_hook(_frontend.ufunc)
 install_backend(OnnxBackend())
+install_namespaces({"ons.nn": nn, "ons.special": special})

@@ -22,6 +22,8 @@ from .ops.nn.activations import sigmoid as sigmoid
 from .ops.nn.activations import silu as silu
 from .ops.nn.activations import soft_sign as soft_sign
 from .ops.nn.activations import softplus as softplus
+from .ops.nn.convolution import conv as conv
+from .ops.nn.convolution import conv_transpose as conv_transpose
 from .ops.nn.dropout import dropout as dropout
 from .ops.nn.embedding import embedding as embedding
 from .ops.nn.embedding import one_hot as one_hot

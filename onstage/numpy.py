@@ -4,6 +4,9 @@ Sizes may be named dims: `arange(x.shape[0])`. What plain `np.f(tracer)` does, `
 a traced array: `stack([t, t])`, `take(constant, t)`, `full(shape, t)`.
 """
 
+# What is imported here is what the namespace offers.
+# pyright: reportUnusedImport=false
+
 from __future__ import annotations
 
 from numpy import bool_ as bool
@@ -84,6 +87,7 @@ from .ops.creation import empty_like as empty_like
 from .ops.creation import eye as eye
 from .ops.creation import full as full
 from .ops.creation import full_like as full_like
+from .ops.creation import geomspace as geomspace
 from .ops.creation import identity as identity
 from .ops.creation import indices as indices
 from .ops.creation import linspace as linspace
@@ -93,7 +97,6 @@ from .ops.creation import ones_like as ones_like
 from .ops.creation import tri as tri
 from .ops.creation import zeros as zeros
 from .ops.creation import zeros_like as zeros_like
-from .ops.creation import geomspace as geomspace
 from .ops.cumulative import cumprod as cumprod
 from .ops.cumulative import cumsum as cumsum
 from .ops.cumulative import cumulative_prod as cumulative_prod
@@ -149,15 +152,16 @@ from .ops.histograms import histogram_bin_edges as histogram_bin_edges
 from .ops.histograms import histogramdd as histogramdd
 from .ops.index_tricks import diag_indices_from as diag_indices_from
 from .ops.index_tricks import ravel_multi_index as ravel_multi_index
+from .ops.index_tricks import resize as resize
 from .ops.index_tricks import tril_indices_from as tril_indices_from
 from .ops.index_tricks import triu_indices_from as triu_indices_from
 from .ops.index_tricks import unravel_index as unravel_index
 from .ops.inspection import broadcast_shapes as broadcast_shapes
 from .ops.inspection import can_cast as can_cast
-from .ops.inspection import namespace_info as __array_namespace_info__
-from .ops.inspection import result_type as result_type
 from .ops.inspection import common_type as common_type
 from .ops.inspection import min_scalar_type as min_scalar_type
+from .ops.inspection import namespace_info as __array_namespace_info__
+from .ops.inspection import result_type as result_type
 from .ops.joining import append as append
 from .ops.joining import array_split as array_split
 from .ops.joining import block as block
@@ -175,7 +179,6 @@ from .ops.joining import tile as tile
 from .ops.joining import unstack as unstack
 from .ops.joining import vsplit as vsplit
 from .ops.joining import vstack as vstack
-from .ops.joining import resize as resize
 from .ops.matmul import matmul as matmul
 from .ops.matrices import diag as diag
 from .ops.matrices import diagflat as diagflat

@@ -23,9 +23,7 @@ def _check(what: str, x: ArraySpec, indices: ArraySpec, axis: int) -> None:
         raise DTypeError(f"{what}: indices are {short_name(indices.dtype)}, integers are needed")
     others = [i for i in range(x.ndim) if i != axis]
     if x.ndim != indices.ndim or not all(same_dim(x.shape[i], indices.shape[i]) for i in others):
-        raise ShapeError(
-            f"{what}: indices of shape {list(indices.shape)} along axis {axis} of an array of shape {list(x.shape)}"
-        )
+        raise ShapeError(f"{what}: indices of shape {list(indices.shape)} along axis {axis} of an array of shape {list(x.shape)}")
 
 
 def _take_abstract(x: ArraySpec, indices: ArraySpec, *, axis: int) -> ArraySpec:
@@ -72,9 +70,7 @@ _CASES = [
         {"axis": 0},
     ),
     Case((Sample((4,)), Sample((0,), "int64")), {"axis": 0}),
-    Case(
-        (Sample((2, 3)), Sample((2, 1), "int64", values=[[2], [0]])), {"axis": 1}, named=(("B", 3), ("B", 1))
-    ),
+    Case((Sample((2, 3)), Sample((2, 1), "int64", values=[[2], [0]])), {"axis": 1}, named=(("B", 3), ("B", 1))),
 ]
 
 
@@ -107,13 +103,9 @@ take_along_axis_p = Primitive(
 def _scatter_abstract(x: ArraySpec, indices: ArraySpec, updates: ArraySpec, *, axis: int) -> ArraySpec:
     _check("scatter_along_axis", x, indices, axis)
     if x.dtype != updates.dtype or len(updates.shape) != indices.ndim:
-        raise ShapeError(
-            f"scatter_along_axis: updates are {updates!r} for an array {x!r} and indices {indices!r}"
-        )
+        raise ShapeError(f"scatter_along_axis: updates are {updates!r} for an array {x!r} and indices {indices!r}")
     if not all(same_dim(a, c) for a, c in zip(indices.shape, updates.shape, strict=True)):
-        raise ShapeError(
-            f"scatter_along_axis: updates are {updates!r} for an array {x!r} and indices {indices!r}"
-        )
+        raise ShapeError(f"scatter_along_axis: updates are {updates!r} for an array {x!r} and indices {indices!r}")
     return make_spec(x.shape, x.dtype)
 
 
@@ -164,9 +156,7 @@ scatter_along_axis_p = Primitive(
             (Sample((3, 4)), Sample((3, 2), "int64", values=[[0, 3], [1, 1], [-1, 2]]), Sample((3, 2))),
             {"axis": 1},
         ),
-        Case(
-            (Sample((4,), "int"), Sample((3,), "int64", values=[0, 0, -1]), Sample((3,), "int")), {"axis": 0}
-        ),
+        Case((Sample((4,), "int"), Sample((3,), "int64", values=[0, 0, -1]), Sample((3,), "int")), {"axis": 0}),
         Case((Sample((4,)), Sample((0,), "int64"), Sample((0,))), {"axis": 0}),
     ],
 )

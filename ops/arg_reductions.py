@@ -82,9 +82,7 @@ def _position(what: str, primitive: Primitive, a: Any, axis: Any, keepdims: Any)
     if axis is None:
         x = bind(reshape_p, x, shape=(size_of(x),))
     index = 0 if axis is None else normalize_axis(axis, len(shape))
-    if is_empty(x, (index,)) and not any(
-        type(d) is int and d == 0 for i, d in enumerate(shape_of(x)) if i != index
-    ):
+    if is_empty(x, (index,)) and not any(type(d) is int and d == 0 for i, d in enumerate(shape_of(x)) if i != index):
         raise ShapeError(f"attempt to get {what} of an empty sequence")
     result = bind(primitive, x, axis=index, keepdims=bool(keepdims))
     return bind(reshape_p, result, shape=(1,) * len(shape)) if axis is None and keepdims else result

@@ -50,9 +50,7 @@ def shape_argument(shape: Any) -> Shape:
 def require_c_order(order: Any, what: str) -> None:
     """UnsupportedError for column-major order, where it would change the result."""
     if order not in (None, "C", "K", "A"):
-        raise UnsupportedError(
-            f"{what}: order={order!r} is not supported on traced arrays; transpose around it"
-        )
+        raise UnsupportedError(f"{what}: order={order!r} is not supported on traced arrays; transpose around it")
 
 
 def size_of(x: Any) -> DimLike:

@@ -210,7 +210,9 @@ def subtract(x: Any, y: Any) -> Any:
     """x - y; booleans raise TypeError, as NumPy does."""
     a, b = promoted(operand(x), operand(y))
     if dtype_of(a)[0] == BOOL:
-        raise TypeError("numpy boolean subtract, the `-` operator, is not supported, use the bitwise_xor, the `^` operator, or logical_xor instead")
+        raise TypeError(
+            "numpy boolean subtract, the `-` operator, is not supported, use the bitwise_xor, the `^` operator, or logical_xor instead"
+        )
     return bind(subtract_p, a, b)
 
 
@@ -235,7 +237,9 @@ def negative(x: Any) -> Any:
     """-x; booleans raise TypeError, as NumPy does."""
     x = operand(x)
     if dtype_of(x)[0] == BOOL:
-        raise TypeError("The numpy boolean negative, the `-` operator, is not supported, use the `~` operator or the logical_not function instead.")
+        raise TypeError(
+            "The numpy boolean negative, the `-` operator, is not supported, use the `~` operator or the logical_not function instead."
+        )
     return bind(negative_p, x)
 
 

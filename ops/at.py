@@ -108,9 +108,7 @@ class AtIndex:
         if result is true_divide and common.kind in "biu":
             common = np.dtype(np.float64)
         if not np.can_cast(common, dtype, casting="same_kind"):
-            raise TypeError(
-                f"at[].{name}: cannot put {short_name(common)} results into an array of {short_name(dtype)}; cast one of them"
-            )
+            raise TypeError(f"at[].{name}: cannot put {short_name(common)} results into an array of {short_name(dtype)}; cast one of them")
         return like_array(cast(values, dtype), self._x)
 
     def _may_repeat(self) -> bool:

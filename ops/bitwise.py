@@ -21,9 +21,7 @@ _REASON = "an integer has no tangent"
 _UINT8 = np.dtype(np.uint8)
 
 
-def _integer(
-    name: str, numpy: Callable[..., Any], onnx: Any, cases: list[Case], result: DType | None = None
-) -> Primitive:
+def _integer(name: str, numpy: Callable[..., Any], onnx: Any, cases: list[Case], result: DType | None = None) -> Primitive:
     return elementwise(
         name,
         numpy,
@@ -92,9 +90,7 @@ def _right_shift_onnx(b: Any, x: str, count: str) -> str:
     count, out = _in_range(b, count, dtype.itemsize * 8)
     zero = b.const(0, dtype)
     if dtype.kind == "u":
-        shifted = b.cast(
-            b.op("BitShift", b.cast(x, carrier), b.cast(count, carrier), direction="RIGHT"), dtype
-        )
+        shifted = b.cast(b.op("BitShift", b.cast(x, carrier), b.cast(count, carrier), direction="RIGHT"), dtype)
         return b.op("Where", out, zero, shifted) if out else shifted
     # The sign bit is shifted in: by complement, so that what is shifted is not negative
     mask = b.op("Where", b.op("Less", x, zero), b.const(-1, dtype), zero)
@@ -215,9 +211,7 @@ def _lcm_onnx(b: Any, x: str, y: str) -> str:
     zero = b.const(0, dtype)
     divisor = _gcd_onnx(b, x, y)
     nothing = b.op("Equal", divisor, zero)
-    quotient = b.op(
-        "Div", b.op("Abs", x) if dtype.kind == "i" else x, b.op("Where", nothing, b.const(1, dtype), divisor)
-    )
+    quotient = b.op("Div", b.op("Abs", x) if dtype.kind == "i" else x, b.op("Where", nothing, b.const(1, dtype), divisor))
     product = b.op("Mul", quotient, b.op("Abs", y) if dtype.kind == "i" else y)
     return b.op("Where", nothing, zero, product)
 
@@ -230,6 +224,4 @@ gcd_p = _integer("gcd", np.gcd, _gcd_onnx, _FACTORS)
 lcm_p = _integer("lcm", np.lcm, _lcm_onnx, _FACTORS)
 
 gcd = binary_function(gcd_p, np.gcd, doc="The greatest common divisor of |x| and |y|; gcd(0, 0) is 0.")
-lcm = binary_function(
-    lcm_p, np.lcm, doc="The least common multiple of |x| and |y|; 0 where one of them is 0."
-)
+lcm = binary_function(lcm_p, np.lcm, doc="The least common multiple of |x| and |y|; 0 where one of them is 0.")

@@ -173,12 +173,7 @@ def _comparable(x: Any, y: Any) -> list[Any]:
 
 def _is_mixed_uint64(x: Any, y: Any) -> bool:
     dtypes = [dtype_of(v)[0] for v in (x, y)]
-    return (
-        {d.kind for d in dtypes} == {"i", "u"}
-        and _UINT64 in dtypes
-        and not isinstance(x, int)
-        and not isinstance(y, int)
-    )
+    return {d.kind for d in dtypes} == {"i", "u"} and _UINT64 in dtypes and not isinstance(x, int) and not isinstance(y, int)
 
 
 def _compare_with_uint64(primitive: Primitive, x: Any, y: Any) -> Any:
@@ -196,9 +191,7 @@ greater, greater_equal = _compare(greater_p), _compare(greater_equal_p)
 equal, not_equal = _compare(equal_p), _compare(not_equal_p)
 
 
-def _float_test(
-    primitive: Primitive, of_integers: Callable[[Any, Any], Any], doc: str
-) -> Callable[[Any], Any]:
+def _float_test(primitive: Primitive, of_integers: Callable[[Any, Any], Any], doc: str) -> Callable[[Any], Any]:
     def function(x: Any) -> Any:
         x = operand(x)
         dtype, _ = dtype_of(x)

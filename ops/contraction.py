@@ -123,7 +123,9 @@ def label_sizes(terms: Iterable[Term]) -> dict[Label, DimLike]:
 def without_stretched(term: Term, sizes: dict[Label, DimLike]) -> Term:
     """The term without the axes of size 1 whose label is larger elsewhere: its values are the same along them."""
     stretched = {
-        label for label, dim in zip(term.labels, shape_of(term.value), strict=True) if type(dim) is int and dim == 1 and not _is_one(sizes[label])
+        label
+        for label, dim in zip(term.labels, shape_of(term.value), strict=True)
+        if type(dim) is int and dim == 1 and not _is_one(sizes[label])
     }
     if not stretched:
         return term

@@ -31,9 +31,7 @@ def astype(
     target = as_dtype(dtype, "astype")
     source = dtype_of(x)[0]
     if casting != "unsafe" and not np.can_cast(source, target, casting):
-        raise TypeError(
-            f"Cannot cast array data from {source!r} to {target!r} according to the rule '{casting}'"
-        )
+        raise TypeError(f"Cannot cast array data from {source!r} to {target!r} according to the rule '{casting}'")
     result = cast(x, target)
     return copied(result) if copy and result is x else result
 

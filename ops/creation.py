@@ -151,9 +151,7 @@ def logspace(
 
 
 @implements(np.geomspace)
-def geomspace(
-    start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: Any = None, axis: Any = 0
-) -> Any:
+def geomspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: Any = None, axis: Any = 0) -> Any:
     """`num` float64 values (by default) from start to stop, each a fixed multiple of the one before; both have one sign and are not zero.
 
     Raises ValueError for constants that are zero or differ in sign; of traced ones those give NaN or infinity.
@@ -249,17 +247,13 @@ def _like(x: Any, value: Any, dtype: Any, shape: Any, what: str) -> Any:
 
 
 @implements(np.zeros_like)
-def zeros_like(
-    a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, *, device: Any = None
-) -> Any:
+def zeros_like(a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:
     """Zeros of the shape and dtype of an array; of a traced array a traced array."""
     return _like(a, 0, dtype, shape, "zeros_like")
 
 
 @implements(np.ones_like)
-def ones_like(
-    a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, *, device: Any = None
-) -> Any:
+def ones_like(a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:
     """Ones of the shape and dtype of an array; see `zeros_like`."""
     return _like(a, 1, dtype, shape, "ones_like")
 
@@ -296,11 +290,7 @@ def full_like(
     value = array_of(fill_value, kind, "full_like")
     if isinstance(base, Tracer):
         value = _traced(value)
-    return (
-        _own(bind(broadcast_to_p, value, shape=wanted))
-        if isinstance(value, Tracer) or _holds_dim(*wanted)
-        else np.full(wanted, value)
-    )
+    return _own(bind(broadcast_to_p, value, shape=wanted)) if isinstance(value, Tracer) or _holds_dim(*wanted) else np.full(wanted, value)
 
 
 # ------------------------------------------------------------------------------------------------------------------ matrices
@@ -319,9 +309,7 @@ def _band(N: Any, M: Any, k: Any, dtype: Any, compare: Callable[[Any, Any], Any]
     return cast(diagonal_mask(n, m, k.__index__(), compare), FLOAT64 if dtype is None else as_dtype(dtype))
 
 
-def eye(
-    N: Any, M: Any = None, k: Any = 0, dtype: Any = float, order: Any = "C", *, device: Any = None
-) -> Any:
+def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = float, order: Any = "C", *, device: Any = None) -> Any:
     """A matrix [N, M] with ones on its k-th diagonal."""
     return _band(N, M, k, dtype, equal)
 
@@ -341,10 +329,7 @@ def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
     shape = shape_argument(dimensions)
     kind = as_dtype(dtype)
     ndim = len(shape)
-    rows = [
-        bind(reshape_p, iota(d, kind), shape=(*(1,) * i, d, *(1,) * (ndim - i - 1)))
-        for i, d in enumerate(shape)
-    ]
+    rows = [bind(reshape_p, iota(d, kind), shape=(*(1,) * i, d, *(1,) * (ndim - i - 1))) for i, d in enumerate(shape)]
     if sparse:
         return tuple(rows)
     return stack([bind(broadcast_to_p, r, shape=shape) for r in rows]) if rows else np.empty((0,), kind)
@@ -353,9 +338,7 @@ def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
 # ----------------------------------------------------------------------------------------------------------- from other values
 
 
-def asarray(
-    obj: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: bool | None = None
-) -> Any:
+def asarray(obj: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: bool | None = None) -> Any:
     """An array from anything: traced arrays and NumPy arrays as they are, nested lists, also of traced arrays, stacked.
 
     The way from a NumPy table to one that a traced index may enter: `ons.asarray(table)[i]`. Raises TypeError for what is no array.

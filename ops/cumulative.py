@@ -96,11 +96,7 @@ cumsum_p = Primitive(
     transpose=_cumsum_transpose,
     batch=_cumsum_batch,
     onnx=_cumsum_onnx,
-    cases=[
-        Case(c.samples, {**c.params, "reverse": r}, named=c.named)
-        for c in [*_cases(), *_cases("int")]
-        for r in (False, True)
-    ],
+    cases=[Case(c.samples, {**c.params, "reverse": r}, named=c.named) for c in [*_cases(), *_cases("int")] for r in (False, True)],
 )
 
 # -------------------------------------------------------------------------------------------- cumprod, cummax, cummin, logcumsumexp
@@ -174,9 +170,7 @@ cummax_p = _running(
     ],
 )
 cummin_p = _running("cummin", np.minimum.accumulate, minimum_p, _highest, [*_cases(), *_cases("int")])
-logcumsumexp_p = _running(
-    "logcumsumexp", np.logaddexp.accumulate, logaddexp_p, _lowest, _cases(), kinds=FLOATS
-)
+logcumsumexp_p = _running("logcumsumexp", np.logaddexp.accumulate, logaddexp_p, _lowest, _cases(), kinds=FLOATS)
 
 # ---------------------------------------------------------------------------------------------------------- the public functions
 
@@ -215,36 +209,26 @@ def _with_initial(x: Any, axis: int, identity: int) -> Any:
     return pad(x, [1 if i == axis else 0 for i in range(ndim)], [0] * ndim, identity)
 
 
-def _cumulative(
-    what: str, primitive: Primitive, identity: int, x: Any, axis: Any, dtype: Any, include_initial: bool
-) -> Any:
+def _cumulative(what: str, primitive: Primitive, identity: int, x: Any, axis: Any, dtype: Any, include_initial: bool) -> Any:
     x = array_operand(x, what)
     if axis is None:
         if len(shape_of(x)) != 1:
             raise ValueError("For arrays which have more than one dimension ``axis`` argument is required.")
         axis = 0
     x, axis = _along(what, x, axis, dtype)
-    result = (
-        bind(primitive, x, axis=axis, reverse=False)
-        if primitive is cumsum_p
-        else bind(primitive, x, axis=axis)
-    )
+    result = bind(primitive, x, axis=axis, reverse=False) if primitive is cumsum_p else bind(primitive, x, axis=axis)
     return _with_initial(result, axis, identity) if include_initial else result
 
 
 @implements(np.cumulative_sum)
-def cumulative_sum(
-    x: Any, /, *, axis: Any = None, dtype: Any = None, out: None = None, include_initial: bool = False
-) -> Any:
+def cumulative_sum(x: Any, /, *, axis: Any = None, dtype: Any = None, out: None = None, include_initial: bool = False) -> Any:
     """Running sums along an axis (which may be left out for 1-d arrays), after a 0 with include_initial."""
     no_out(out, "cumulative_sum")
     return _cumulative("cumulative_sum", cumsum_p, 0, x, axis, dtype, include_initial)
 
 
 @implements(np.cumulative_prod)
-def cumulative_prod(
-    x: Any, /, *, axis: Any = None, dtype: Any = None, out: None = None, include_initial: bool = False
-) -> Any:
+def cumulative_prod(x: Any, /, *, axis: Any = None, dtype: Any = None, out: None = None, include_initial: bool = False) -> Any:
     """Running products along an axis, after a 1 with include_initial."""
     no_out(out, "cumulative_prod")
     return _cumulative("cumulative_prod", cumprod_p, 1, x, axis, dtype, include_initial)
@@ -274,11 +258,7 @@ def _accumulate(ufunc: Any, primitive: Primitive, *, sums: bool) -> Callable[...
         elif dtype_of(x)[0] == BOOL:
             # The larger of two booleans is their or.
             return cast(bind(primitive, cast(x, np.dtype(np.uint8)), axis=axis), BOOL)
-        return (
-            bind(primitive, x, axis=axis, reverse=False)
-            if primitive is cumsum_p
-            else bind(primitive, x, axis=axis)
-        )
+        return bind(primitive, x, axis=axis, reverse=False) if primitive is cumsum_p else bind(primitive, x, axis=axis)
 
     return implements_ufunc_method(ufunc, "accumulate")(accumulate)
 
@@ -323,11 +303,7 @@ def diff(a: Any, n: Any = 1, axis: Any = -1, prepend: Any = None, append: Any = 
 def _edge(value: Any, x: Any, axis: int) -> Any:
     """A number to prepend or append as an array of size 1 along the axis."""
     value = array_operand(value, "diff")
-    return (
-        value
-        if shape_of(value)
-        else broadcast(value, tuple(1 if i == axis else d for i, d in enumerate(shape_of(x))))
-    )
+    return value if shape_of(value) else broadcast(value, tuple(1 if i == axis else d for i, d in enumerate(shape_of(x))))
 
 
 @implements(np.ediff1d)
@@ -337,9 +313,5 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     x = diff(bind(reshape_p, x, shape=(size_of(x),)))
     parts = [to_begin, x, to_end]
     return concatenate(
-        [
-            bind(reshape_p, array_of(p, dtype_of(x)[0]), shape=(size_of(array_operand(p, "ediff1d")),))
-            for p in parts
-            if p is not None
-        ]
+        [bind(reshape_p, array_of(p, dtype_of(x)[0]), shape=(size_of(array_operand(p, "ediff1d")),)) for p in parts if p is not None]
     )

@@ -33,7 +33,9 @@ class CustomPrimitive:
     static arguments come by keyword. Programs traced before a rule was attached do not know it.
     """
 
-    def __init__(self, function: Callable[..., Any], declaration: Declaration, signature: inspect.Signature, rules: Rules | None = None) -> None:
+    def __init__(
+        self, function: Callable[..., Any], declaration: Declaration, signature: inspect.Signature, rules: Rules | None = None
+    ) -> None:
         self._declaration = declaration
         self._signature = signature
         self._rules = Rules(function) if rules is None else rules
@@ -128,7 +130,9 @@ class CustomPrimitive:
             raise TypeError(f"{self.name}: {error}") from None
         bound.apply_defaults()
         dynamic = self._declaration.dynamic
-        return tuple(bound.arguments[n] for n in dynamic), self.static_params({n: v for n, v in bound.arguments.items() if n not in dynamic})
+        return tuple(bound.arguments[n] for n in dynamic), self.static_params(
+            {n: v for n, v in bound.arguments.items() if n not in dynamic}
+        )
 
     def static_params(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The params that hold static arguments."""
@@ -140,7 +144,9 @@ class CustomPrimitive:
             return operand(leaf, self.name)
         except DTypeError:
             where = tree.path_text(path[1:], self._declaration.dynamic[path[0].index])  # type: ignore[union-attr]
-            raise DTypeError(f"{self.name}: {where} is {type(leaf).__name__}, which is no array; name its argument in static_argnames") from None
+            raise DTypeError(
+                f"{self.name}: {where} is {type(leaf).__name__}, which is no array; name its argument in static_argnames"
+            ) from None
 
     def _held(self, x: Any, path: tree.Path) -> Any:
         """An operand of nondiff_argnames is a constant for differentiation."""
@@ -171,7 +177,6 @@ class CustomPrimitive:
             params = {**params, "residual": True, "hidden": len(outcome.residual_specs)}
         outputs = trace.record(op, atoms, params, results)
         return tree.unflatten(outcome.out_tree, list(outputs[: len(outcome.out_specs)]))
-
 
     def _defer(self, operands: Sequence[Any], params: dict[str, Any]) -> Any:
         """On deferred arrays: recorded, or run at once where the implementation is opaque."""
@@ -221,6 +226,7 @@ def primitive(
     Raises TypeError for positional-only parameters, *args and **kwargs, ValueError for names that are no parameters or stand in both sets.
     """
     if function is None:
+
         def decorator(f: Callable[..., Any]) -> CustomPrimitive:
             return primitive(
                 f, name=name, static_argnames=static_argnames, nondiff_argnames=nondiff_argnames, residual=residual, version=version
@@ -228,7 +234,9 @@ def primitive(
 
         return decorator
     if not callable(function):
-        raise TypeError(f"primitive: the implementation must be a function, got {type(function).__name__}; other arguments are given by keyword")
+        raise TypeError(
+            f"primitive: the implementation must be a function, got {type(function).__name__}; other arguments are given by keyword"
+        )
     chosen = name if name is not None else default_name(function)
     signature = fixed_signature(function, f"primitive {chosen!r}")
     static = _names(static_argnames, signature, f"primitive {chosen!r}: static_argnames")

@@ -200,7 +200,9 @@ class CustomCall:
 
     def _find_outcome(self, specs: Sequence[ArraySpec], params: Params) -> Outcome:
         if self.rules.abstract is None:
-            return self.implementation(specs, {**params, "residual": True} if self.declaration.residual and not self._inside.forward else params).outcome
+            return self.implementation(
+                specs, {**params, "residual": True} if self.declaration.residual and not self._inside.forward else params
+            ).outcome
         result = self.call([AbstractValue(s) for s in self._with_weakness(specs, params)], params, self.rules.abstract)
         residual: tuple[Any, ...] = (None, None)
         if isinstance(result, PrimitiveResult):
@@ -263,7 +265,11 @@ class CustomCall:
             raise TracingError(f"{self.name}: its implementation uses a traced array from outside; pass it as an argument")
         out_tree, residual_tree, count = trees
         made = traced.program.out_specs
-        has_residual = isinstance(residual_tree, tree.TreeDef) and self.declaration.residual and (self.rules.forward is None or bool(params.get("residual")))
+        has_residual = (
+            isinstance(residual_tree, tree.TreeDef)
+            and self.declaration.residual
+            and (self.rules.forward is None or bool(params.get("residual")))
+        )
         outcome = Outcome(out_tree, made[:count], residual_tree if has_residual else None, made[count:] if has_residual else None)
         program = traced.program
         if not params.get("residual"):

@@ -95,7 +95,9 @@ class custom_vjp(CustomFunction):
             result = backward(residual, ct)
             if not isinstance(result, tuple | list) or len(result) != len(in_tree.children):  # pyright: ignore[reportUnknownArgumentType]
                 got = f"{len(result)}" if isinstance(result, tuple | list) else type(result).__name__  # pyright: ignore[reportUnknownArgumentType]
-                raise SignatureTypeError(f"{name}: backward returns a tuple with one cotangent for each of {len(in_tree.children)} arguments, got {got}")
+                raise SignatureTypeError(
+                    f"{name}: backward returns a tuple with one cotangent for each of {len(in_tree.children)} arguments, got {got}"
+                )
             return tuple(prefix_leaves(tuple(result), in_tree, f"{name}: backward", "cotangents", "arguments"))  # pyright: ignore[reportUnknownArgumentType]
 
         reason = f"{name}: no forward mode, since only def_vjp was given; use ons.custom_jvp, whose rule serves both modes"

@@ -81,7 +81,11 @@ class CustomOp(CustomCall, Primitive):
         found = self.outcome([x.spec for x in primals], params)
         count = len(found.out_specs)
         output = tree.unflatten(found.out_tree, list(outputs[:count]))
-        residual = tree.unflatten(found.residual_tree, list(outputs[count:])) if params.get("residual") and found.residual_tree is not None else None
+        residual = (
+            tree.unflatten(found.residual_tree, list(outputs[count:]))
+            if params.get("residual") and found.residual_tree is not None
+            else None
+        )
         return found, output, residual
 
     def _keywords(self, count: int, params: Params) -> dict[str, Any]:
@@ -92,7 +96,10 @@ class CustomOp(CustomCall, Primitive):
         """Per operand whether it carries tangents and is not among nondiff_argnames."""
         treedef = self.in_tree(len(primals), params)
         owners = [self.declaration.dynamic[path[0].index] for path in treedef.paths()]  # type: ignore[union-attr]
-        return [is_float(x.dtype) and (self.declaration.variadic or o not in self.declaration.nondiff) for x, o in zip(primals, owners, strict=True)]
+        return [
+            is_float(x.dtype) and (self.declaration.variadic or o not in self.declaration.nondiff)
+            for x, o in zip(primals, owners, strict=True)
+        ]
 
     def _jvp(self, output: Any, primals: Any, tangents: Any, **params: Any) -> Any:
         assert self.rules.jvp is not None
@@ -102,8 +109,13 @@ class CustomOp(CustomCall, Primitive):
         if all(t is None for t in given):
             return (*(None,) * len(found.out_specs), *hidden)
         what = f"{self.name}: the jvp rule"
-        leaves = prefix_leaves(self.rules.jvp(out, tuple(primals), given, **self._keywords(len(primals), params)), found.out_tree, what, "a tangent")
-        results = [self._tangent(leaf, s, f"{what}: {p}") for leaf, s, p in zip(leaves, found.out_specs, leaf_paths(found.out_tree, "output"), strict=True)]
+        leaves = prefix_leaves(
+            self.rules.jvp(out, tuple(primals), given, **self._keywords(len(primals), params)), found.out_tree, what, "a tangent"
+        )
+        results = [
+            self._tangent(leaf, s, f"{what}: {p}")
+            for leaf, s, p in zip(leaves, found.out_specs, leaf_paths(found.out_tree, "output"), strict=True)
+        ]
         return (*results, *hidden)
 
     def _tangent(self, leaf: Any, wanted: ArraySpec, what: str) -> Any:
@@ -141,7 +153,9 @@ class CustomOp(CustomCall, Primitive):
         if not isinstance(results, tuple | list) or len(results) != len(primals):  # pyright: ignore[reportUnknownArgumentType]
             got = f"{len(results)}" if isinstance(results, tuple | list) else type(results).__name__  # pyright: ignore[reportUnknownArgumentType]
             raise SignatureTypeError(f"{what} must give a tuple with one cotangent for each of {len(primals)} operands, got {got}")
-        return tuple(self._cotangent(results[i], spec(primals[i]), f"{what}: operand {i}") if i in indices else None for i in range(len(primals)))
+        return tuple(
+            self._cotangent(results[i], spec(primals[i]), f"{what}: operand {i}") if i in indices else None for i in range(len(primals))
+        )
 
     def _cotangent(self, ct: Any, wanted: ArraySpec, what: str) -> Any:
         if ct is None:
@@ -149,7 +163,9 @@ class CustomOp(CustomCall, Primitive):
         if not isinstance(ct, Tracer):
             if not np.any(ct):
                 return None
-            raise NonlinearRuleError(f"{what}: a constant that is not zero is given for a cotangent; it must be linear in the output's cotangent")
+            raise NonlinearRuleError(
+                f"{what}: a constant that is not zero is given for a cotangent; it must be linear in the output's cotangent"
+            )
         check_like(f"{what}: the cotangent is, its operand", ct.spec, wanted)
         return cast(ct, wanted.dtype) if ct.spec.weak else ct
 

@@ -95,7 +95,9 @@ def _to_plain(static: StaticObject) -> str:
 def _from_plain(text: str) -> StaticObject:
     value = decode_static(json.loads(text))
     if isinstance(value, UnknownStatic):
-        raise ArtifactError(f"a static argument of a custom primitive ({value.label}) is an object that a file cannot hold, or is not imported here")
+        raise ArtifactError(
+            f"a static argument of a custom primitive ({value.label}) is an object that a file cannot hold, or is not imported here"
+        )
     return StaticObject(value)
 
 

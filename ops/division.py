@@ -24,9 +24,7 @@ def _holds(b: Any, y: str, values: tuple[int, ...]) -> bool:
     return array is None or bool(np.isin(array, values).any())
 
 
-def _safe_division(
-    b: Any, x: str, y: str, rule: Callable[[Any, str, str], str], by_minus_one: Callable[[str], str]
-) -> str:
+def _safe_division(b: Any, x: str, y: str, rule: Callable[[Any, str, str], str], by_minus_one: Callable[[str], str]) -> str:
     """An integer rule kept from the divisors that trap: 0, and -1 under the least integer."""
     dtype = b.dtype(y)
     zero, one = b.const(0, dtype), b.const(1, dtype)
@@ -144,9 +142,7 @@ def _divisible_cases(smooth: bool) -> list[Case]:
             Sample((6,), "int64", values=[2, 2, -2, -2, 0, -1]),
         )
     )
-    narrow = Case(
-        (Sample((4,), "int8", values=[-128, -128, 127, 5]), Sample((4,), "int8", values=[-1, 3, -128, 0]))
-    )
+    narrow = Case((Sample((4,), "int8", values=[-128, -128, 127, 5]), Sample((4,), "int8", values=[-1, 3, -128, 0])))
     return [
         *binary_cases((2.1, 2.9), (0.75, 0.95), smooth=smooth),
         *binary_cases((-9, 9), (-3, 3), "int"),
@@ -200,9 +196,7 @@ remainder = binary_function(
     operator="remainder",
     doc="x - floor(x / y) * y, with the sign of y; integers by 0 give 0. Slopes: 1 in x, -floor(x / y) in y.",
 )
-fmod = binary_function(
-    fmod_p, np.fmod, doc="x - trunc(x / y) * y, with the sign of x. Slopes: 1 in x, -trunc(x / y) in y."
-)
+fmod = binary_function(fmod_p, np.fmod, doc="x - trunc(x / y) * y, with the sign of x. Slopes: 1 in x, -trunc(x / y) in y.")
 
 
 @implements(np.divmod, operator="divmod")

@@ -81,7 +81,9 @@ def _expanded(subscripts: _Subscripts, operands: Sequence[Any]) -> tuple[list[La
         named = sum(label is not ... for label in labels)
         hidden = len(shape_of(value)) - named
         if hidden < 0 or (hidden > 0 and ... not in labels):
-            raise ShapeError(f"einsum: operand {i} has shape {list(shape_of(value))}, its subscripts in {subscripts.text!r} name {named} axes")
+            raise ShapeError(
+                f"einsum: operand {i} has shape {list(shape_of(value))}, its subscripts in {subscripts.text!r} name {named} axes"
+            )
         widest = max(widest, hidden)
         inputs.append(_spell_out(labels, hidden))
     output: list[Any] | None = subscripts.output
@@ -223,7 +225,8 @@ def einsum_path(*operands: Any, optimize: Any = "greedy", einsum_call: bool = Fa
 
     Raises ShapeError for sizes that are known only at run time.
     """
-    return np.einsum_path(*(_stand_in(x) for x in operands), optimize=optimize, einsum_call=einsum_call)
+    find_path: Any = np.einsum_path
+    return find_path(*(_stand_in(x) for x in operands), optimize=optimize, einsum_call=einsum_call)
 
 
 def _stand_in(x: Any) -> Any:
@@ -231,4 +234,4 @@ def _stand_in(x: Any) -> Any:
         return x
     if not all(isinstance(d, int) for d in x.shape):
         raise ShapeError(f"einsum_path: the sizes of an operand of shape {list(x.shape)} must be known to compare costs")
-    return np.broadcast_to(np.zeros((), x.dtype), x.shape)
+    return np.broadcast_to(np.zeros((), x.dtype), [int(d) for d in x.shape])

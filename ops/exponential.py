@@ -204,9 +204,7 @@ def _logaddexp_formula(m: Mathematics, x: Any, y: Any) -> Any:
 def _logaddexp2_formula(m: Mathematics, x: Any, y: Any) -> Any:
     same = m.equal(x, y)
     gap = m.where(same, 0.0, m.abs(x - y))
-    return m.where(same, x, m.maximum(x, y)) + m.where(
-        same, 1.0, log1p_formula(m, m.power(2.0, -gap)) * (1.0 / _LN2)
-    )
+    return m.where(same, x, m.maximum(x, y)) + m.where(same, 1.0, log1p_formula(m, m.power(2.0, -gap)) * (1.0 / _LN2))
 
 
 _LOGADDEXP_EDGES = Case(
@@ -241,11 +239,7 @@ log2 = unary_function(log2_p, np.log2, doc="The logarithm to base 2, exact for p
 log10 = unary_function(log10_p, np.log10, doc="The logarithm to base 10, exact for powers of 10.")
 log1p = unary_function(log1p_p, np.log1p, doc="log(1 + x), accurate near 0.")
 sqrt = unary_function(sqrt_p, np.sqrt, doc="The square root; its slope at 0 is inf.")
-cbrt = unary_function(
-    cbrt_p, np.cbrt, doc="The real cube root, of negative numbers too; its slope at 0 is inf."
-)
+cbrt = unary_function(cbrt_p, np.cbrt, doc="The real cube root, of negative numbers too; its slope at 0 is inf.")
 tanh = unary_function(tanh_p, np.tanh, doc="The hyperbolic tangent.")
-logaddexp = binary_function(
-    logaddexp_p, np.logaddexp, doc="log(exp(x) + exp(y)) without overflow; slopes are the two terms' shares."
-)
+logaddexp = binary_function(logaddexp_p, np.logaddexp, doc="log(exp(x) + exp(y)) without overflow; slopes are the two terms' shares.")
 logaddexp2 = binary_function(logaddexp2_p, np.logaddexp2, doc="log2(2**x + 2**y) without overflow.")

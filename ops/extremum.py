@@ -44,11 +44,7 @@ def _choice_jvp(wins: Callable[[Any, Any], Any]) -> Callable[..., Any]:
         x, y = primals
         zero = like(output, 0)
         tie = equal(x, y)
-        terms = [
-            where(wins(p, q), t, where(tie, t * 0.5, zero))
-            for t, p, q in ((tangents[0], x, y), (tangents[1], y, x))
-            if t is not None
-        ]
+        terms = [where(wins(p, q), t, where(tie, t * 0.5, zero)) for t, p, q in ((tangents[0], x, y), (tangents[1], y, x)) if t is not None]
         return terms[0] if len(terms) == 1 else terms[0] + terms[1]
 
     return jvp
@@ -89,12 +85,8 @@ minimum_p = _extremum("minimum", np.minimum, _boolean_or("Min", "And"), less)
 fmax_p = _extremum("fmax", np.fmax, _ignoring_nan("Max", "Or"), _or_other_nan(greater))
 fmin_p = _extremum("fmin", np.fmin, _ignoring_nan("Min", "And"), _or_other_nan(less))
 
-maximum = binary_function(
-    maximum_p, np.maximum, doc="The larger of x and y; NaN if either is. A tie has slope 1/2 in both."
-)
-minimum = binary_function(
-    minimum_p, np.minimum, doc="The smaller of x and y; NaN if either is. A tie has slope 1/2 in both."
-)
+maximum = binary_function(maximum_p, np.maximum, doc="The larger of x and y; NaN if either is. A tie has slope 1/2 in both.")
+minimum = binary_function(minimum_p, np.minimum, doc="The smaller of x and y; NaN if either is. A tie has slope 1/2 in both.")
 fmax = binary_function(fmax_p, np.fmax, doc="The larger of x and y; where one is NaN, the other.")
 fmin = binary_function(fmin_p, np.fmin, doc="The smaller of x and y; where one is NaN, the other.")
 

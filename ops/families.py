@@ -53,14 +53,15 @@ def elementwise(
     A jvp's tangents may have an operand's shape: they are broadcast to the output's.
     """
 
-    def abstract(*specs: ArraySpec, **params: Any) -> ArraySpec:
+    def abstract(first: ArraySpec, *rest: ArraySpec, **params: Any) -> ArraySpec:
+        specs = (first, *rest)
         dtype = specs[-1].dtype
         for spec in specs if not mixed else specs[-1:]:
             if kind_of(spec.dtype) not in dtypes:
                 raise DTypeError(f"{name}: not supported for {short_name(spec.dtype)}")
             if spec.dtype != dtype:
                 raise ProgramError(f"{name}: operands of {short_name(dtype)} and {short_name(spec.dtype)}; they are promoted first")
-        shape = broadcast_shapes(*(s.shape for s in specs), what=name) if len(specs) > 1 else specs[0].shape
+        shape = broadcast_shapes(*(s.shape for s in specs), what=name) if rest else first.shape
         return make_spec(shape, result or dtype, all(s.weak for s in specs))
 
     def broadcasting_jvp(output: Any, primals: Any, tangents: Any, **params: Any) -> Any:

@@ -98,9 +98,7 @@ heaviside_p = elementwise(
     np.heaviside,
     dtypes=FLOATS,
     jvp=lambda output, primals, tangents: (
-        None
-        if tangents[1] is None
-        else where(equal(primals[0], like(output, 0)), tangents[1], like(output, 0))
+        None if tangents[1] is None else where(equal(primals[0], like(output, 0)), tangents[1], like(output, 0))
     ),
     onnx=lowering(_heaviside_formula),
     exact=True,
@@ -118,12 +116,8 @@ heaviside_p = elementwise(
 )
 
 fabs = unary_function(absolute_p, np.fabs, doc="The absolute value, in floating point; slope 0 at 0.")
-copysign = binary_function(
-    copysign_p, np.copysign, doc="The magnitude of x with the sign of y, that of -0.0 too."
-)
-heaviside = binary_function(
-    heaviside_p, np.heaviside, doc="0 below 0, 1 above, and y where x is 0. Slope 0 in x."
-)
+copysign = binary_function(copysign_p, np.copysign, doc="The magnitude of x with the sign of y, that of -0.0 too.")
+heaviside = binary_function(heaviside_p, np.heaviside, doc="0 below 0, 1 above, and y where x is 0. Slope 0 in x.")
 
 
 @implements(np.absolute, operator="absolute")
@@ -177,11 +171,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
 def largest_number(dtype: DType) -> float:
     """The largest finite number of a float dtype."""
     # bfloat16 has 8 bits of significand and float32's exponents
-    return (
-        float(np.finfo(dtype).max)
-        if dtype.kind == "f" and dtype.name != "bfloat16"
-        else (2.0 - 2.0**-7) * 2.0**127
-    )
+    return float(np.finfo(dtype).max) if dtype.kind == "f" and dtype.name != "bfloat16" else (2.0 - 2.0**-7) * 2.0**127
 
 
 # ------------------------------------------------------------------------------------------------------ exponent and significand
@@ -278,11 +268,7 @@ def _ldexp_onnx(b: Any, exponent: str, x: str) -> str:
 
 
 def _ldexp_numpy(exponent: Array, x: Array) -> Array:
-    bounded = (
-        np.clip(exponent, -2200, 2200).astype(np.int32)
-        if exponent.dtype.itemsize > 1
-        else exponent.astype(np.int32)
-    )
+    bounded = np.clip(exponent, -2200, 2200).astype(np.int32) if exponent.dtype.itemsize > 1 else exponent.astype(np.int32)
     if x.dtype.name == "bfloat16":
         return np.ldexp(x.astype(np.float64), bounded).astype(x.dtype)
     return np.ldexp(x, bounded)
@@ -338,9 +324,7 @@ def _nextafter_formula(m: Any, fmt: FloatFormat, x: Any, y: Any) -> Any:
     outward = ((x > 0.0) & (y > x)) | ((x < 0.0) & (y < x))
     size = m.where(finite, a, 1.0)
     outer, inner = _gaps(m, fmt, size)
-    step = m.where(
-        finite, m.where(outward, size + outer, size - inner), m.where(outward, np.inf, fmt.largest)
-    )
+    step = m.where(finite, m.where(outward, size + outer, size - inner), m.where(outward, np.inf, fmt.largest))
     step = m.where(step > fmt.largest, np.inf, step)
     at_zero, same = m.equal(x, 0.0), m.equal(x, y)
     magnitude = m.where(same, a, m.where(at_zero, 2.0**fmt.least, step))
@@ -388,9 +372,7 @@ spacing = unary_function(
     np.spacing,
     doc="The distance from x to the next number away from 0, with the sign of x. Slope 0.",
 )
-nextafter = binary_function(
-    nextafter_p, np.nextafter, doc="The next number after x towards y. Slopes 1 and 0."
-)
+nextafter = binary_function(nextafter_p, np.nextafter, doc="The next number after x towards y. Slopes 1 and 0.")
 
 
 @implements(np.frexp)

@@ -155,9 +155,7 @@ class OnnxMath:
 
     def where(self, condition: Any, x: Any, y: Any) -> Value:
         dtype = next((v.dtype for v in (x, y) if isinstance(v, Value)), self.dtype)
-        return Value(
-            self, self.builder.op("Where", condition.name, self._name(x, dtype), self._name(y, dtype))
-        )
+        return Value(self, self.builder.op("Where", condition.name, self._name(x, dtype), self._name(y, dtype)))
 
     def equal(self, x: Any, y: Any) -> Value:
         return self.node("Equal", x, y)

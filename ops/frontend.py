@@ -16,8 +16,9 @@ from ..stage.trace import bind
 from ..stage.tracer import Tracer
 from .exclusions import excluded
 from .operands import cast, operand, shape_of
-from .registry import ATTRIBUTES, METHODS, NUMPY, OPERATORS, SPECIAL, UFUNC_METHODS
+from .registry import ATTRIBUTES, METHODS, NUMPY, OPERATORS, SPECIAL
 from .structure import reshape_p
+from .ufunc_methods import ufunc_method
 from .views import copied
 
 
@@ -25,11 +26,7 @@ def _scipy_function(ufunc: Any) -> Callable[..., Any] | None:
     """Our function for a ufunc of scipy.special, which is imported if its ufunc is here."""
     scipy_special = sys.modules.get("scipy.special")
     name = ufunc.__name__
-    return (
-        SPECIAL.get(name)
-        if scipy_special is not None and getattr(scipy_special, name, None) is ufunc
-        else None
-    )
+    return SPECIAL.get(name) if scipy_special is not None and getattr(scipy_special, name, None) is ufunc else None
 
 
 def _crossed(x: Any, y: Any) -> tuple[Any, Any]:
@@ -60,9 +57,7 @@ class OpsFrontend:
         for x in operands:
             if not isinstance(x, Tracer | np.ndarray | np.generic | bool | int | float | Dim):
                 if isinstance(x, complex):
-                    raise DTypeError(
-                        f"complex numbers ({x!r}) are not supported yet; pass real and imaginary parts"
-                    )
+                    raise DTypeError(f"complex numbers ({x!r}) are not supported yet; pass real and imaginary parts")
                 if isinstance(x, list | tuple) and name in ("equal", "not_equal"):
                     continue
                 if not hasattr(x, "__array__") and not isinstance(x, list | tuple):
@@ -101,11 +96,9 @@ class OpsFrontend:
         if method == "at":
             raise MutationError(f"{label} changes its operand; use x.at[i].add(v) or its kin")
         if kwargs.pop("where", True) is not True:
-            raise UnsupportedError(
-                f"{label}: where= leaves elements without a value; use np.where(condition, {label}(...), other)"
-            )
+            raise UnsupportedError(f"{label}: where= leaves elements without a value; use np.where(condition, {label}(...), other)")
         if method != "__call__":
-            function = UFUNC_METHODS.get((ufunc, method))
+            function = ufunc_method(ufunc, method)
             if function is None and method == "outer" and ufunc in NUMPY:
                 return NUMPY[ufunc](*_crossed(*inputs), **kwargs)
             if function is None:
@@ -118,23 +111,15 @@ class OpsFrontend:
             kwargs.pop(ignored, None)
         dtype = kwargs.pop("dtype", None)
         if dtype is not None:
-            inputs = tuple(
-                cast(x, np.dtype(dtype)) if isinstance(x, Tracer) else np.asarray(x, dtype) for x in inputs
-            )
+            inputs = tuple(cast(x, np.dtype(dtype)) if isinstance(x, Tracer) else np.asarray(x, dtype) for x in inputs)
         if kwargs:
             raise UnsupportedError(f"{label}: {', '.join(kwargs)} is not supported on traced arrays")
         result = function(*inputs)
-        return (
-            tuple(_own(_strong(r), inputs) for r in result)
-            if isinstance(result, tuple)
-            else _own(_strong(result), inputs)
-        )
+        return tuple(_own(_strong(r), inputs) for r in result) if isinstance(result, tuple) else _own(_strong(result), inputs)
 
     def function(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A NumPy function with a traced argument."""
-        label = f"{getattr(func, '__module__', 'numpy')}.{getattr(func, '__name__', func)}".replace(
-            "numpy.", "np.", 1
-        )
+        label = f"{getattr(func, '__module__', 'numpy')}.{getattr(func, '__name__', func)}".replace("numpy.", "np.", 1)
         refusal = excluded(func, label)
         if refusal is not None:
             raise refusal
@@ -147,8 +132,6 @@ class OpsFrontend:
         try:
             return function(*args, **kwargs)
         except TypeError as error:
-            if isinstance(error, TracingError | DTypeError) or "unexpected keyword argument" not in str(
-                error
-            ):
+            if isinstance(error, TracingError | DTypeError) or "unexpected keyword argument" not in str(error):
                 raise
             raise UnsupportedError(f"{label}: {error} (on traced arrays)") from error

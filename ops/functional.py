@@ -65,9 +65,7 @@ def apply_over_axes(func: Callable[[Any, int], Any], a: Any, axes: Any) -> Any:
         if len(shape_of(found)) != ndim:
             found = expand_dims(found, place)
             if len(shape_of(found)) != ndim:
-                raise ValueError(
-                    "function is not returning an array of the correct shape"
-                )
+                raise ValueError("function is not returning an array of the correct shape")
         result = found
     return result
 

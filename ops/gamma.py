@@ -72,9 +72,7 @@ _BERNOULLI = _bernoulli(25)
 
 def _series(n: int) -> list[float]:
     """The coefficients of x^-(n + 2k), k = 1, 2, ..., in the asymptotic series of polygamma(n), without its sign."""
-    return [
-        float(_BERNOULLI[2 * k] * math.factorial(2 * k + n - 1) / math.factorial(2 * k)) for k in range(1, 9)
-    ]
+    return [float(_BERNOULLI[2 * k] * math.factorial(2 * k + n - 1) / math.factorial(2 * k)) for k in range(1, 9)]
 
 
 def _cotangent_polynomial(n: int) -> list[float]:
@@ -82,10 +80,7 @@ def _cotangent_polynomial(n: int) -> list[float]:
     p = [0.0, math.pi]
     for _ in range(n):
         slope = [i * p[i] for i in range(1, len(p))]
-        p = [
-            -math.pi * ((slope[i] if i < len(slope) else 0.0) + (slope[i - 2] if i >= 2 else 0.0))
-            for i in range(len(slope) + 2)
-        ]
+        p = [-math.pi * ((slope[i] if i < len(slope) else 0.0) + (slope[i - 2] if i >= 2 else 0.0)) for i in range(len(slope) + 2)]
     return p
 
 
@@ -171,9 +166,7 @@ def _function(name: str, compute: Callable[[Any], Any], doc: str) -> Callable[[A
     return implements_special(name)(compute)
 
 
-gammaln = _function(
-    "gammaln", lambda x: bind(gammaln_p, floating(x)), "log |gamma(x)|; inf at 0 and the negative integers."
-)
+gammaln = _function("gammaln", lambda x: bind(gammaln_p, floating(x)), "log |gamma(x)|; inf at 0 and the negative integers.")
 digamma = _function(
     "psi",
     lambda x: bind(polygamma_p, floating(x), n=0),

@@ -23,9 +23,7 @@ from .structure import dim_value_p, move_axis, reshape_p, transpose_p
 
 def _abstract(x: ArraySpec, indices: ArraySpec, *, axis: int, unique: bool) -> ArraySpec:
     if indices.dtype != INT64 or not 0 <= axis < x.ndim:
-        raise ProgramError(
-            f"gather: int64 indices along an axis are needed, got {indices!r} along axis {axis} of {x!r}"
-        )
+        raise ProgramError(f"gather: int64 indices along an axis are needed, got {indices!r} along axis {axis} of {x!r}")
     return make_spec((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), x.dtype)
 
 
@@ -62,9 +60,7 @@ def _batch(ctx: Any, args: Any, axes: Any, /, *, axis: int, unique: bool) -> Any
         return bind(gather_p, x, indices, axis=axis, unique=False), axis
     x = move_axis(move_axis(x, axes[0], 0), axis + 1, 1)
     block = len(indices.shape) - 1
-    rows = bind(
-        gather_nd_p, x, bind(reshape_p, indices, shape=(*indices.shape, 1)), batch_dims=1, unique=unique
-    )
+    rows = bind(gather_nd_p, x, bind(reshape_p, indices, shape=(*indices.shape, 1)), batch_dims=1, unique=unique)
     return move_block(rows, 1, block, 1 + axis), 0
 
 

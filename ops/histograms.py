@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from ..stage.dims import Dim
 from ..stage.dtypes import FLOAT64, INT64, is_float
 from ..stage.errors import ConcretizationError, UnsupportedError
-from ..stage.dims import Dim
 from ..stage.trace import bind
 from ..stage.tracer import Tracer
 from .arguments import array_operand, listed, size_of
 from .arithmetic import add, multiply, subtract, true_divide, where
-from .comparison import equal, greater, less, logical_and, logical_or
+from .comparison import equal, greater, less, logical_and
 from .creation import linspace
 from .cumulative import diff
 from .joining import unstack
@@ -185,9 +185,7 @@ def _wanted_bins(bins: Any, dimensions: int) -> list[Any]:
 
 
 @implements(np.histogramdd)
-def histogramdd(
-    sample: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
-) -> tuple[Any, list[Any]]:
+def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> tuple[Any, list[Any]]:
     """(float64 counts with an axis for each of d dimensions, d arrays of edges) of n points: [n, d], or a sequence of d arrays.
 
     bins: a number for all, or one number or array of edges for each. Values on the last edge lie in the last bin.
@@ -220,9 +218,7 @@ def histogramdd(
 
 
 @implements(np.histogram2d)
-def histogram2d(
-    x: Any, y: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
-) -> tuple[Any, Any, Any]:
+def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> tuple[Any, Any, Any]:
     """(float64 counts [bins of x, bins of y], edges of x, edges of y) of n points; see `histogramdd`."""
     if size_of(array_operand(x, "histogram2d")) != size_of(array_operand(y, "histogram2d")):
         raise ValueError("x and y must have the same length.")

@@ -97,9 +97,7 @@ def _entry(item: Any) -> _Entry:
         mask = mask_array(array)
         return _Entry("flag", bool(mask)) if mask.ndim == 0 else _Entry("mask", mask)
     if not is_integer(array.dtype):
-        raise IndexError(
-            _INVALID if not array.ndim else "arrays used as indices must be of integer (or boolean) type"
-        )
+        raise IndexError(_INVALID if not array.ndim else "arrays used as indices must be of integer (or boolean) type")
     if array.ndim:
         return _Entry("array", cast(array, INT64))
     return _Entry("int", cast(array, INT64) if isinstance(array, Tracer) else int(array))
@@ -115,9 +113,7 @@ def _sequence(items: Sequence[Any]) -> Any:
 
 
 def _holds_traced(items: Sequence[Any]) -> bool:
-    return any(
-        isinstance(i, Tracer | Dim) or (isinstance(i, list | tuple) and _holds_traced(i)) for i in items
-    )
+    return any(isinstance(i, Tracer | Dim) or (isinstance(i, list | tuple) and _holds_traced(i)) for i in items)
 
 
 def _entries(index: Any, ndim: int) -> list[_Entry]:
@@ -140,9 +136,7 @@ def _mask_entries(mask: Any, shape: Shape, axis: int) -> list[Array]:
     for offset, size in enumerate(mask.shape):
         have = shape[axis + offset]
         if isinstance(have, Dim):
-            raise ShapeError(
-                f"a boolean mask of {size} elements indexes axis {axis + offset}, whose size {have} is known only at run time"
-            )
+            raise ShapeError(f"a boolean mask of {size} elements indexes axis {axis + offset}, whose size {have} is known only at run time")
         if have != size and size:  # NumPy lets an empty mask pass
             raise IndexError(
                 f"boolean index did not match indexed array along axis {axis + offset}; size of axis is {have} "
@@ -186,9 +180,7 @@ def make_plan(index: Any, shape: Shape) -> IndexPlan:
             axis += 1
         else:
             found: list[Any] = (
-                _mask_entries(value, shape, axis)
-                if kind == "mask"
-                else [np.asarray(value) if isinstance(value, int) else value]
+                _mask_entries(value, shape, axis) if kind == "mask" else [np.asarray(value) if isinstance(value, int) else value]
             )
             for i in found:
                 arrays.append((axis, i))
@@ -226,9 +218,7 @@ def _block(shapes: list[Shape]) -> Shape:
         if any(isinstance(d, Dim) for s in shapes for d in s):
             raise
         texts = " ".join(str(tuple(s)) for s in shapes)
-        raise IndexError(
-            f"shape mismatch: indexing arrays could not be broadcast together with shapes {texts}"
-        ) from error
+        raise IndexError(f"shape mismatch: indexing arrays could not be broadcast together with shapes {texts}") from error
 
 
 def _checked(index: Any, size: DimLike, axis: int, block: Shape | None) -> Any:

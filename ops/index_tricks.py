@@ -1,4 +1,4 @@
-"""Positions in arrays: of flat indices and back, of diagonals and triangles."""
+"""Positions in arrays: of flat indices and back, of diagonals and triangles; np.resize, which goes round and round them."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from ..stage.dims import Dim, same_dim
+from ..stage.dims import Dim, product, same_dim
 from ..stage.dtypes import INT64, is_integer, short_name
 from ..stage.errors import ShapeError
 from ..stage.spec import Shape
-from .arguments import array_operand, listed, shape_argument
+from ..stage.trace import bind
+from .arguments import array_operand, listed, shape_argument, size_of
 from .arithmetic import add, multiply, where
 from .comparison import less, logical_not
 from .creation import iota, tri
 from .division import floor_divide, remainder
-from .gather import dim_operand
+from .gather import dim_operand, take
 from .joining import unstack
 from .operands import cast, dtype_of, shape_of
 from .registry import implements
 from .selection import nonzero
 from .slicing import pad
+from .structure import reshape_p
 
 _MODES = ("raise", "wrap", "clip")
 
@@ -116,9 +118,7 @@ def _triangle(arr: Any, k: Any, what: str, upper: bool) -> tuple[Any, Any]:
     if not isinstance(n, Dim) and not isinstance(m, Dim):
         return np.triu_indices(n, offset, m) if upper else np.tril_indices(n, offset, m)
     if offset not in (0, 1 if upper else -1) or not same_dim(n, m):
-        raise ShapeError(
-            f"{what}: of an array of shape {[str(n), str(m)]} square ones with the diagonal (k=0) or without are supported"
-        )
+        raise ShapeError(f"{what}: of an array of shape {[str(n), str(m)]} square ones with the diagonal (k=0) or without are supported")
     half = n * (n + 1) // 2
     # Without the diagonal there are n fewer; they are cut off, since the bound must be seen not to be negative.
     mask = logical_not(tri(n, m, offset - 1, np.bool_)) if upper else tri(n, m, offset, np.bool_)
@@ -138,3 +138,17 @@ def tril_indices_from(arr: Any, k: Any = 0) -> tuple[Any, Any]:
 def triu_indices_from(arr: Any, k: Any = 0) -> tuple[Any, Any]:
     """The positions (rows, columns), int64, of the elements on and above the k-th diagonal of a matrix."""
     return _triangle(arr, k, "triu_indices_from", upper=True)
+
+
+@implements(np.resize)
+def resize(a: Any, new_shape: Any) -> Any:
+    """An array of another shape filled with the elements in order, over and over; zeros where there are none."""
+    x = array_operand(a, "resize")
+    shape = shape_argument(new_shape)
+    if any(type(d) is int and d < 0 for d in shape):
+        raise ValueError("all elements of `new_shape` must be non-negative")
+    count = size_of(x)
+    flat = bind(reshape_p, x, shape=(count,))
+    # One zero more, which is taken where there is nothing else: the remainder by zero is zero.
+    padded = flat if isinstance(count, int) and count > 0 else pad(flat, [0], [1])
+    return bind(reshape_p, take(padded, remainder(iota(product(shape)), dim_operand(count))), shape=shape)

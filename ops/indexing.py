@@ -122,13 +122,7 @@ def _with_new_axes(shape: Shape, plan: IndexPlan) -> Shape:
     dims = iter(shape)
     result: list[DimLike] = []
     for token in plan.layout:
-        result += (
-            [next(dims) for _ in plan.block or ()]
-            if token == BLOCK
-            else [1]
-            if token == NEW
-            else [next(dims)]
-        )
+        result += [next(dims) for _ in plan.block or ()] if token == BLOCK else [1] if token == NEW else [next(dims)]
     return tuple(result)
 
 
@@ -184,9 +178,7 @@ def broadcast_values(values: Any, shape: Shape) -> Any:
     try:
         return broadcast(reshaped(values, have), shape)
     except ShapeError as error:
-        raise ShapeError(
-            f"could not broadcast input array from shape {tuple(shape_of(values))} into shape {tuple(shape)}"
-        ) from error
+        raise ShapeError(f"could not broadcast input array from shape {tuple(shape_of(values))} into shape {tuple(shape)}") from error
 
 
 def _put_window(x: Any, window: Any, plan: IndexPlan) -> Any:
@@ -209,12 +201,7 @@ def single_mask(index: Any, shape: Shape) -> Any:
     if len(items) != 1 or (isinstance(index, tuple) and index[0] is Ellipsis):
         return None
     mask = items[0]
-    if (
-        not isinstance(mask, Tracer | np.ndarray)
-        or mask.dtype != BOOL
-        or not mask.ndim
-        or mask.ndim > len(shape)
-    ):
+    if not isinstance(mask, Tracer | np.ndarray) or mask.dtype != BOOL or not mask.ndim or mask.ndim > len(shape):
         return None
     return mask if same_shape(mask.shape, shape[: mask.ndim]) else None
 
@@ -227,9 +214,7 @@ def masked(x: Any, mask: Any, values: Any) -> Any:
         have = have[1:]
     if len(have) > row:
         return None
-    return bind(
-        where_p, reshaped(mask, (*mask.shape, *(1,) * row)), broadcast_values(values, tuple(x.shape)), x
-    )
+    return bind(where_p, reshaped(mask, (*mask.shape, *(1,) * row)), broadcast_values(values, tuple(x.shape)), x)
 
 
 @implements(operator="setitem")
@@ -255,9 +240,7 @@ def fill(x: Tracer, value: Any) -> None:
 
 
 @implements(method="sort")
-def sort_in_place(
-    x: Tracer, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None
-) -> None:
+def sort_in_place(x: Tracer, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
     """x.sort(): the same as x[...] = np.sort(x, axis)."""
     x[...] = NUMPY[np.sort](x, axis)
 
@@ -265,9 +248,7 @@ def sort_in_place(
 @implements(method="put")
 def put(x: Tracer, indices: Any, values: Any, mode: str = "raise") -> NoReturn:
     """Refused: it changes x through flat positions."""
-    raise MutationError(
-        "x.put changes its array; use x = x.reshape(-1).at[indices].set(values).reshape(x.shape)"
-    )
+    raise MutationError("x.put changes its array; use x = x.reshape(-1).at[indices].set(values).reshape(x.shape)")
 
 
 @implements(np.ndim)

@@ -71,9 +71,7 @@ def min_scalar_type(a: Any) -> DType:
 
 def broadcast_shapes(*shapes: Any) -> tuple[DimLike, ...]:
     """The shape that shapes broadcast to; sizes may be named dims."""
-    return _broadcast(
-        *((s,) if isinstance(s, int | Dim) else tuple(s) for s in shapes), what="broadcast_shapes"
-    )
+    return _broadcast(*((s,) if isinstance(s, int | Dim) else tuple(s) for s in shapes), what="broadcast_shapes")
 
 
 class NamespaceInfo:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..stage.dims import Dim, exact_div, min_dim, product, same_dim
+from ..stage.dims import exact_div, min_dim, same_dim
 from ..stage.dtypes import as_dtype, short_name
 from ..stage.errors import ProgramError, ShapeError
 from ..stage.primitive import Array, Case, Primitive, Sample
@@ -16,7 +16,7 @@ from ..stage.spec import ArraySpec, DimLike, Shape, make_spec
 from ..stage.trace import bind
 from .along_axis import batch_all
 from .arguments import array_operand, dim_argument, no_out, shape_argument, size_of
-from .operands import cast, dtype_of, normalize_axis, operand, promoted, shape_of
+from .operands import cast, normalize_axis, operand, promoted, shape_of
 from .registry import implements
 from .slicing import slice_axis
 from .structure import broadcast_to_p, reshape_p, zeros
@@ -30,12 +30,8 @@ def _concatenate_abstract(*xs: ArraySpec, axis: int) -> ArraySpec:
     total: DimLike = 0
     for i, x in enumerate(xs):
         if x.dtype != first.dtype:
-            raise ProgramError(
-                f"concatenate: operands of {short_name(first.dtype)} and {short_name(x.dtype)}; they are promoted first"
-            )
-        if x.ndim != first.ndim or not all(
-            same_dim(a, b) for j, (a, b) in enumerate(zip(x.shape, first.shape, strict=True)) if j != axis
-        ):
+            raise ProgramError(f"concatenate: operands of {short_name(first.dtype)} and {short_name(x.dtype)}; they are promoted first")
+        if x.ndim != first.ndim or not all(same_dim(a, b) for j, (a, b) in enumerate(zip(x.shape, first.shape, strict=True)) if j != axis):
             raise ShapeError(
                 f"concatenate: all the input array dimensions except for the concatenation axis must match exactly, but along axis {axis} "
                 f"array 0 is {list(first.shape)} and array {i} is {list(x.shape)}"
@@ -90,9 +86,7 @@ concatenate_p = Primitive(
     simplify=_concatenate_simplify,
     cases=[
         Case((Sample((2, 3)), Sample((1, 3)), Sample((0, 3))), {"axis": 0}),
-        Case(
-            (Sample((2, 3)), Sample((2, 3)), Sample((1, 3))), {"axis": 0}, named=(("B", 3), ("B", 3), (1, 3))
-        ),
+        Case((Sample((2, 3)), Sample((2, 3)), Sample((1, 3))), {"axis": 0}, named=(("B", 3), ("B", 3), (1, 3))),
         Case((Sample((2, 3), "any"), Sample((2, 2), "any")), {"axis": 1}),
         Case((Sample((4,)),), {"axis": 0}),
         Case((Sample((0, 2)), Sample((0, 2))), {"axis": 0}),
@@ -119,9 +113,7 @@ def _promoted_all(xs: Sequence[Any], dtype: Any) -> list[Any]:
 
 
 @implements(np.concatenate)
-def concatenate(
-    arrays: Any, axis: Any = 0, out: None = None, *, dtype: Any = None, casting: str = "same_kind"
-) -> Any:
+def concatenate(arrays: Any, axis: Any = 0, out: None = None, *, dtype: Any = None, casting: str = "same_kind") -> Any:
     """Arrays joined along an existing axis (flattened first for axis None), in their common dtype; named sizes add up.
 
     Raises ValueError where the other axes differ, or for 0-d arrays.
@@ -142,18 +134,14 @@ def join(xs: Sequence[Any], axis: int) -> Any:
 
 
 @implements(np.stack)
-def stack(
-    arrays: Any, axis: Any = 0, out: None = None, *, dtype: Any = None, casting: str = "same_kind"
-) -> Any:
+def stack(arrays: Any, axis: Any = 0, out: None = None, *, dtype: Any = None, casting: str = "same_kind") -> Any:
     """Arrays of one shape joined along a new axis. Raises ValueError where the shapes differ."""
     no_out(out, "stack")
     xs = _promoted_all(sequence(arrays, "stack"), dtype)
     shape = shape_of(xs[0])
     for x in xs:
         if len(shape_of(x)) != len(shape) or not all(map(same_dim, shape_of(x), shape)):
-            raise ShapeError(
-                f"stack: all input arrays must have the same shape, got {', '.join(str(list(shape_of(x))) for x in xs)}"
-            )
+            raise ShapeError(f"stack: all input arrays must have the same shape, got {', '.join(str(list(shape_of(x))) for x in xs)}")
     axis = normalize_axis(axis, len(shape) + 1)
     return join([bind(reshape_p, x, shape=(*shape[:axis], 1, *shape[axis:])) for x in xs], axis)
 
@@ -250,12 +238,7 @@ def unstack(x: Any, /, *, axis: Any = 0) -> Any:
         raise ValueError("Input array must be at least 1-d.")
     place = normalize_axis(axis, len(shape))
     rest = (*shape[:place], *shape[place + 1 :])
-    return tuple(
-        [
-            view(bind(reshape_p, slice_axis(x, place, i, i + 1), shape=rest), x)
-            for i in range(shape[place].__index__())
-        ]
-    )
+    return tuple([view(bind(reshape_p, slice_axis(x, place, i, i + 1), shape=rest), x) for i in range(shape[place].__index__())])
 
 
 @implements(np.array_split)
@@ -284,9 +267,7 @@ def split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> list[Any]:
         shape = shape_of(operand(ary, "split"))
         sections = indices_or_sections.__index__()
         if sections <= 0 or exact_div(shape[normalize_axis(axis, len(shape))], sections) is None:
-            raise ShapeError(
-                f"array split does not result in an equal division (shape {list(shape)}, axis {axis}, {sections} sections)"
-            )
+            raise ShapeError(f"array split does not result in an equal division (shape {list(shape)}, axis {axis}, {sections} sections)")
     return array_split(ary, indices_or_sections, axis)
 
 
@@ -332,26 +313,8 @@ def tile(A: Any, reps: Any) -> Any:
     if all(type(c) is int and c == 1 for c in counts):
         return copied(x) if len(shape) == len(shape_of(x)) else bind(reshape_p, x, shape=shape)
     spaced = bind(reshape_p, x, shape=tuple(d for n in shape for d in (1, n)))
-    wide = bind(
-        broadcast_to_p, spaced, shape=tuple(d for c, n in zip(counts, shape, strict=True) for d in (c, n))
-    )
+    wide = bind(broadcast_to_p, spaced, shape=tuple(d for c, n in zip(counts, shape, strict=True) for d in (c, n)))
     return bind(reshape_p, wide, shape=tuple(c * n for c, n in zip(counts, shape, strict=True)))
-
-
-@implements(np.resize)
-def resize(a: Any, new_shape: Any) -> Any:
-    """An array of another shape filled with the elements in order, over and over; zeros where there are none."""
-    x = array_operand(a, "resize")
-    shape = shape_argument(new_shape)
-    if any(type(d) is int and d < 0 for d in shape):
-        raise ValueError("all elements of `new_shape` must be non-negative")
-    have, wanted = size_of(x), product(shape)
-    if not isinstance(have, Dim) and have == 0:
-        return zeros(shape, dtype_of(x)[0])
-    flat = bind(reshape_p, x, shape=(have,))
-    repeats = (wanted + have - 1) // have
-    repeated = tile(flat, (repeats,)) if isinstance(repeats, Dim) or repeats > 1 else flat
-    return bind(reshape_p, slice_axis(repeated, 0, 0, wanted), shape=shape)
 
 
 @implements(np.repeat, method="repeat")
@@ -372,11 +335,7 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
         return _repeat_each(x, counts[0], place)
     if not same_dim(shape[place], len(counts)):
         raise ShapeError(f"repeat: {len(counts)} counts for axis {place} of an array of shape {list(shape)}")
-    pieces = [
-        _repeat_each(slice_axis(x, place, i, i + 1), c, place)
-        for i, c in enumerate(counts)
-        if type(c) is not int or c > 0
-    ]
+    pieces = [_repeat_each(slice_axis(x, place, i, i + 1), c, place) for i, c in enumerate(counts) if type(c) is not int or c > 0]
     return join(pieces, place) if pieces else slice_axis(x, place, 0, 0)
 
 

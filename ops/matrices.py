@@ -102,18 +102,14 @@ def diagonal(a: Any, offset: Any = 0, axis1: Any = 0, axis2: Any = 1) -> Any:
     if first == second:
         raise ValueError("axis1 and axis2 cannot be the same")
     k = offset.__index__()
-    y = bind(
-        transpose_p, x, permutation=(*(i for i in range(ndim) if i not in (first, second)), first, second)
-    )
+    y = bind(transpose_p, x, permutation=(*(i for i in range(ndim) if i not in (first, second)), first, second))
     *rest, n, m = shape_of(y)
     length = max_dim(0, min_dim(n, m - k) if k >= 0 else min_dim(n + k, m))
     if isinstance(n, Dim) or isinstance(m, Dim):
         return _masked_diagonal(y, k, length)
     flat = bind(reshape_p, y, shape=(*rest, n * m))
     start = k if k >= 0 else -k * m
-    return view(
-        slice_axis(flat, ndim - 2, start, start + (length - 1) * (m + 1) + 1 if length else start, m + 1), x
-    )
+    return view(slice_axis(flat, ndim - 2, start, start + (length - 1) * (m + 1) + 1 if length else start, m + 1), x)
 
 
 def _masked_diagonal(y: Any, k: int, length: Any) -> Any:
@@ -162,9 +158,7 @@ def diagflat(v: Any, k: Any = 0) -> Any:
 
 
 @implements(np.trace, method="trace")
-def trace(
-    a: Any, offset: Any = 0, axis1: Any = 0, axis2: Any = 1, dtype: Any = None, out: None = None
-) -> Any:
+def trace(a: Any, offset: Any = 0, axis1: Any = 0, axis2: Any = 1, dtype: Any = None, out: None = None) -> Any:
     """The sum of the diagonal of the matrices along two axes."""
     no_out(out, "trace")
     return sum_(diagonal(a, offset, axis1, axis2), axis=-1, dtype=None if dtype is None else as_dtype(dtype))

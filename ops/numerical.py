@@ -73,19 +73,14 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: Any = 1) -> An
     if len(varargs) not in (0, 1, len(axes)):
         raise TypeError("invalid number of arguments")
     steps = [1.0] * len(axes) if not varargs else list(varargs) * (len(axes) if len(varargs) == 1 else 1)
-    results = [
-        _gradient_along(x, i, array_operand(h, "gradient"), edge_order)
-        for i, h in zip(axes, steps, strict=True)
-    ]
+    results = [_gradient_along(x, i, array_operand(h, "gradient"), edge_order) for i, h in zip(axes, steps, strict=True)]
     return results[0] if len(results) == 1 else tuple(results)
 
 
 def _gradient_along(x: Any, axis: int, step: Any, edge_order: int) -> Any:
     size = shape_of(x)[axis]
     if not isinstance(size, Dim) and size < edge_order + 1:
-        raise ValueError(
-            "Shape of array too small to calculate a numerical gradient, at least (edge_order + 1) elements are required."
-        )
+        raise ValueError("Shape of array too small to calculate a numerical gradient, at least (edge_order + 1) elements are required.")
     x, step = promoted(x, step, strong=True)
     if isinstance(size, Dim):
         return _gradient_of_any_size(x, axis, size, step, edge_order)
@@ -100,18 +95,14 @@ def _gradient_along(x: Any, axis: int, step: Any, edge_order: int) -> Any:
             last = true_divide(subtract(part(-1, None), part(-2, -1)), step)
         else:
             double = multiply(step, 2.0)
-            first = true_divide(
-                subtract(subtract(multiply(part(1, 2), 4.0), multiply(part(0, 1), 3.0)), part(2, 3)), double
-            )
+            first = true_divide(subtract(subtract(multiply(part(1, 2), 4.0), multiply(part(0, 1), 3.0)), part(2, 3)), double)
             last = true_divide(
                 add(subtract(multiply(part(-1, None), 3.0), multiply(part(-2, -1), 4.0)), part(-3, -2)),
                 double,
             )
         return join([first, inside, last], axis)
     if len(shape_of(step)) != 1 or edge_order == 2:
-        raise UnsupportedError(
-            "gradient: points that are not evenly spaced are supported as 1-d arrays with edge_order=1"
-        )
+        raise UnsupportedError("gradient: points that are not evenly spaced are supported as 1-d arrays with edge_order=1")
     gaps = _spread(diff(step), axis, len(shape_of(x)))
     before, after = slice_axis(gaps, axis, None, -1), slice_axis(gaps, axis, 1, None)
     # The parabola through three points
@@ -127,9 +118,7 @@ def _gradient_along(x: Any, axis: int, step: Any, edge_order: int) -> Any:
 def _gradient_of_any_size(x: Any, axis: int, size: Dim, step: Any, edge_order: int) -> Any:
     """Each element's neighbours, itself at the ends, by index: so that the size is seen to stay the same."""
     if len(shape_of(step)) or edge_order == 2:
-        raise UnsupportedError(
-            "gradient: along an axis of unknown size one distance and edge_order=1 are supported"
-        )
+        raise UnsupportedError("gradient: along an axis of unknown size one distance and edge_order=1 are supported")
     here = iota(size)
     lower, upper = maximum(subtract(here, 1), 0), minimum(add(here, 1), array_of(size - 1, INT64))
     shape = shape_of(x)
@@ -146,12 +135,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
     """The index of the bin each value lies in; `bins` rise, or fall if they are known to."""
     edges = array_operand(bins, "digitize: bins")
     side = "left" if right else "right"
-    if (
-        isinstance(edges, np.ndarray)
-        and edges.size > 1
-        and bool(np.all(edges[1:] <= edges[:-1]))
-        and bool(edges[0] != edges[-1])
-    ):
+    if isinstance(edges, np.ndarray) and edges.size > 1 and bool(np.all(edges[1:] <= edges[:-1])) and bool(edges[0] != edges[-1]):
         return subtract(edges.size, searchsorted(edges[::-1].copy(), x, "right" if right else "left"))
     return searchsorted(edges, x, side)
 
@@ -181,9 +165,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     result = where(
         less(flat, first),
         low,
-        where(
-            greater(flat, last), high, where(equal(flat, last), _pick(values, -np.ones(1, np.int64)), inside)
-        ),
+        where(greater(flat, last), high, where(equal(flat, last), _pick(values, -np.ones(1, np.int64)), inside)),
     )
     return bind(reshape_p, result, shape=shape)
 
@@ -240,9 +222,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
     if places is None:
         raise ShapeError("corrcoef: the number of variables must be known")
     deviation = sqrt(bind(reshape_p, bind(take_along_axis_p, c, places, axis=1), shape=(n,)))
-    scaled = true_divide(
-        true_divide(c, bind(reshape_p, deviation, shape=(n, 1))), bind(reshape_p, deviation, shape=(1, n))
-    )
+    scaled = true_divide(true_divide(c, bind(reshape_p, deviation, shape=(n, 1))), bind(reshape_p, deviation, shape=(1, n)))
     return clip(scaled, -1, 1)
 
 
@@ -284,6 +264,4 @@ def unwrap(p: Any, discont: Any = None, axis: Any = -1, *, period: Any = 2 * np.
     wrapped = where(logical_and(equal(wrapped, -half), greater(jumps, 0)), half, wrapped)
     correction = subtract(wrapped, jumps)
     correction = where(less(absolute(jumps), half if discont is None else discont), 0.0, correction)
-    return join(
-        [slice_axis(x, place, 0, 1), add(slice_axis(x, place, 1, None), cumsum(correction, place))], place
-    )
+    return join([slice_axis(x, place, 0, 1), add(slice_axis(x, place, 1, None), cumsum(correction, place))], place)

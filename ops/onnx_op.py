@@ -20,7 +20,13 @@ from .operands import operand
 
 
 def onnx_op(
-    domain: str, op_type: str, *, version: int, abstract: Callable[..., Any], library: str | os.PathLike[str] | None = None, name: str | None = None
+    domain: str,
+    op_type: str,
+    *,
+    version: int,
+    abstract: Callable[..., Any],
+    library: str | os.PathLike[str] | None = None,
+    name: str | None = None,
 ) -> CustomPrimitive:
     """An ONNX operator as a primitive: `op(*arrays, **attributes)`, with None for an absent optional operand.
 
@@ -77,5 +83,7 @@ class OnnxOperator(CustomPrimitive):
         attributes: dict[str, Any] = {k: (*v,) if isinstance(v, list) else v for k, v in kwargs.items()}  # pyright: ignore[reportUnknownVariableType]
         for key, value in attributes.items():
             if hasattr(value, "__array_ufunc__"):
-                raise SignatureTypeError(f"{self.name}: the attribute {key!r} is {type(value).__name__}; attributes are numbers, strings and lists of them")
+                raise SignatureTypeError(
+                    f"{self.name}: the attribute {key!r} is {type(value).__name__}; attributes are numbers, strings and lists of them"
+                )
         return (args,), self.static_params(attributes)

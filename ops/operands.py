@@ -100,7 +100,8 @@ def cast(x: Any, dtype: DType, *, weak: bool = False) -> Any:
         limits = np.iinfo(dtype)
         if not limits.min <= x <= limits.max:
             raise OverflowError(f"Python integer {x} out of bounds for {dtype.name}")
-    return scalar_constant(x, make_spec((), dtype, weak))
+    number: Any = x
+    return scalar_constant(number, make_spec((), dtype, weak))
 
 
 def promoted(*xs: Any, strong: bool = False) -> list[Any]:

@@ -53,9 +53,7 @@ def _as_float(a: Any, what: str) -> Any:
 
 
 @implements(np.median)
-def median(
-    a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: Any = False
-) -> Any:
+def median(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: Any = False) -> Any:
     """The middle element over axes, or the mean of the two middle ones; NaN if there is one."""
     no_out(out, "median")
     x = _as_float(a, "median")
@@ -84,9 +82,7 @@ def quantile(
     """
     no_out(out, "quantile")
     if method not in _METHODS or weights is not None:
-        raise UnsupportedError(
-            f"quantile: method={method!r} or weights are not supported on traced arrays; methods: {', '.join(_METHODS)}"
-        )
+        raise UnsupportedError(f"quantile: method={method!r} or weights are not supported on traced arrays; methods: {', '.join(_METHODS)}")
     x = _as_float(a, "quantile")
     axes = normalize_axes(axis, len(shape_of(x)))
     fractions = array_of(q, FLOAT64, "quantile: q")
@@ -155,9 +151,7 @@ def nanquantile(
     """`quantile` of the elements that are not NaN, by the method "linear"; NaN where there are none."""
     no_out(out, "nanquantile")
     if method != "linear" or weights is not None:
-        raise UnsupportedError(
-            f"nanquantile: method={method!r} or weights are not supported on traced arrays; the method is linear"
-        )
+        raise UnsupportedError(f"nanquantile: method={method!r} or weights are not supported on traced arrays; the method is linear")
     x = _as_float(a, "nanquantile")
     axes = normalize_axes(axis, len(shape_of(x)))
     fractions = array_of(q, FLOAT64, "nanquantile: q")
@@ -171,9 +165,7 @@ def nanquantile(
     place = maximum(multiply(flat, subtract(count, np.asarray(1.0))), np.asarray(0.0))
     below = floor(place)
     axis_last = len(rest)
-    lower, upper = (
-        bind(take_along_axis_p, ordered, cast(p, INT64), axis=axis_last) for p in (below, ceil(place))
-    )
+    lower, upper = (bind(take_along_axis_p, ordered, cast(p, INT64), axis=axis_last) for p in (below, ceil(place)))
     value = add(lower, multiply(subtract(upper, lower), cast(subtract(place, below), dtype_of(x)[0])))
     return bind(
         reshape_p,
@@ -193,8 +185,6 @@ def nanpercentile(
 
 
 @implements(np.nanmedian)
-def nanmedian(
-    a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: Any = False
-) -> Any:
+def nanmedian(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: Any = False) -> Any:
     """The median of the elements that are not NaN; NaN where there are none."""
     return nanquantile(a, 0.5, axis, out, keepdims=keepdims)

@@ -39,14 +39,10 @@ def _pairs(value: Any, ndim: int, convert: Callable[[Any], Any]) -> list[tuple[A
         return [(convert(items[0]), convert(items[-1]))] * ndim
     if not any(hasattr(i, "__len__") for i in items):
         if len(items) > 2:
-            raise ValueError(
-                f"operands could not be broadcast together with remapped shapes: {value} for {ndim} axes"
-            )
+            raise ValueError(f"operands could not be broadcast together with remapped shapes: {value} for {ndim} axes")
         return [(convert(items[0]), convert(items[-1]))] * ndim
     if len(items) != ndim:
-        raise ValueError(
-            f"operands could not be broadcast together with remapped shapes: {len(items)} pairs for {ndim} axes"
-        )
+        raise ValueError(f"operands could not be broadcast together with remapped shapes: {len(items)} pairs for {ndim} axes")
     pairs = [list(i) for i in items]
     return [(convert(p[0]), convert(p[-1])) for p in pairs]
 
@@ -65,9 +61,7 @@ def _gathered(x: Any, axis: int, places: Any) -> Any:
     shape = shape_of(x)
     count = len(places)
     places = np.asarray(places, np.int64).reshape((count,) + (1,) * (len(shape) - axis - 1))
-    return bind(
-        take_along_axis_p, x, broadcast(places, (*shape[:axis], count, *shape[axis + 1 :])), axis=axis
-    )
+    return bind(take_along_axis_p, x, broadcast(places, (*shape[:axis], count, *shape[axis + 1 :])), axis=axis)
 
 
 def _mirrored(x: Any, axis: int, before: DimLike, after: DimLike, mode: str) -> Any:
@@ -94,10 +88,7 @@ def _edges(x: Any, axis: int, before: DimLike, after: DimLike, mode: str) -> Any
         raise ValueError(f"can't extend empty axis {axis} using modes other than 'constant' or 'empty'")
     ends = [_gathered(x, axis, [0]), _gathered(x, axis, [-1])]
     shape = shape_of(x)
-    head, tail = (
-        broadcast(e, (*shape[:axis], w, *shape[axis + 1 :]))
-        for e, w in zip(ends, (before, after), strict=True)
-    )
+    head, tail = (broadcast(e, (*shape[:axis], w, *shape[axis + 1 :])) for e, w in zip(ends, (before, after), strict=True))
     return join([head, x, tail], axis)
 
 
@@ -117,16 +108,12 @@ def _ramps(x: Any, axis: int, before: int, after: int, values: tuple[Any, Any]) 
     for place, width, end in ((0, before, values[0]), (-1, after, values[1])):
         edge = _gathered(x, axis, [place])
         flat = bind(reshape_p, edge, shape=tuple(d for i, d in enumerate(shape_of(edge)) if i != axis))
-        ramp = cast(
-            linspace(array_of(end, FLOAT64), cast(flat, FLOAT64), width, endpoint=False, axis=axis), dtype
-        )
+        ramp = cast(linspace(array_of(end, FLOAT64), cast(flat, FLOAT64), width, endpoint=False, axis=axis), dtype)
         parts = [ramp, *parts] if place == 0 else [*parts, reverse(ramp, (axis,))]
     return join(parts, axis)
 
 
-def _statistics(
-    x: Any, axis: int, before: DimLike, after: DimLike, lengths: tuple[Any, Any], mode: str
-) -> Any:
+def _statistics(x: Any, axis: int, before: DimLike, after: DimLike, lengths: tuple[Any, Any], mode: str) -> Any:
     size = shape_of(x)[axis]
     parts: list[Any] = [x]
     for leading, width, length in ((True, before, lengths[0]), (False, after, lengths[1])):
@@ -136,9 +123,7 @@ def _statistics(
             window = (
                 slice_axis(x, axis, 0, length)
                 if leading
-                else slice_axis(
-                    x, axis, max(size - length, 0) if not isinstance(size, Dim) else size - length, size
-                )
+                else slice_axis(x, axis, max(size - length, 0) if not isinstance(size, Dim) else size - length, size)
             )
         dtype = dtype_of(x)[0]
         if mode == "mean":
@@ -171,13 +156,9 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
     if unknown:
         raise ValueError(f"unsupported keyword arguments for mode '{mode}': {unknown}")
     if mode == "median":
-        raise UnsupportedError(
-            "pad: mode 'median' is not supported on traced arrays; take np.median and concatenate"
-        )
+        raise UnsupportedError("pad: mode 'median' is not supported on traced arrays; take np.median and concatenate")
     if kwargs.get("reflect_type", "even") != "even":
-        raise UnsupportedError(
-            f"pad: reflect_type={kwargs['reflect_type']!r} is not supported on traced arrays"
-        )
+        raise UnsupportedError(f"pad: reflect_type={kwargs['reflect_type']!r} is not supported on traced arrays")
     ndim = len(shape_of(x))
     widths = _widths(pad_width, ndim)
     if any(type(w) is int and w < 0 for pair in widths for w in pair):
@@ -205,8 +186,4 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
 
 
 def _is_zero(value: Any) -> bool:
-    return (
-        isinstance(value, bool | int | float | np.generic)
-        and bool(value == 0)
-        and not np.signbit(np.asarray(value, np.float64))
-    )
+    return isinstance(value, bool | int | float | np.generic) and bool(value == 0) and not np.signbit(np.asarray(value, np.float64))

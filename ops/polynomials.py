@@ -107,9 +107,7 @@ def polydiv(u: Any, v: Any) -> tuple[Any, Any]:
 
     The remainder's leading zeros are kept. The first coefficient of v is divided by.
     """
-    x, y = promoted(
-        _float(_coefficients(u, "polydiv")), _float(_coefficients(v, "polydiv")), strong=True
-    )
+    x, y = promoted(_float(_coefficients(u, "polydiv")), _float(_coefficients(v, "polydiv")), strong=True)
     n, m = _count(x, "polydiv"), _count(y, "polydiv")
     nothing = np.zeros(1, dtype_of(x)[0])
     if n < m:

@@ -137,9 +137,7 @@ def _power_onnx(b: Any, x: str, y: str) -> str:
 def _guard_of_exponents(b: Any, y: str) -> str:
     """An int64 tensor (1,) of 0, whose computation fails where an exponent is negative: a Reshape of one element to no element."""
     negative = b.cast(b.op("Less", y, b.const(0, b.dtype(y))), INT64)
-    count = b.op(
-        "ReduceSum", b.op("Reshape", negative, b.const([-1], INT64)), b.const([0], INT64), keepdims=1
-    )
+    count = b.op("ReduceSum", b.op("Reshape", negative, b.const([-1], INT64)), b.const([0], INT64), keepdims=1)
     fine = b.cast(b.op("Equal", count, b.const([0], INT64)), INT64)
     label, in_specs, out_specs = b.label, b.in_specs, b.out_specs
     # The error shows the node's name
@@ -158,9 +156,7 @@ def _power_by_loop(b: Any, x: str, y: str) -> str:
     dtype = b.dtype(x)
     one, two = b.const(1, dtype), b.const(2, dtype)
     sizes = b.shape(shape)
-    exponent = b.op(
-        "Expand", y, b.op("Add", sizes, _guard_of_exponents(b, y)) if dtype.kind == "i" else sizes
-    )
+    exponent = b.op("Expand", y, b.op("Add", sizes, _guard_of_exponents(b, y)) if dtype.kind == "i" else sizes)
     base = b.op("Expand", x, b.shape(shape))
     start = b.op("Expand", one, b.shape(shape))
     spec = b.out_specs[0].update(weak=False)

@@ -26,9 +26,7 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
     x, y = promoted(array_operand(a, "isclose"), array_operand(b, "isclose"), strong=True)
     if kind_rank(dtype_of(x)[0]) < 2:
         x, y = cast(x, FLOAT64), cast(y, FLOAT64)
-    near = logical_and(
-        less_equal(absolute(subtract(x, y)), add(atol, multiply(rtol, absolute(y)))), isfinite(y)
-    )
+    near = logical_and(less_equal(absolute(subtract(x, y)), add(atol, multiply(rtol, absolute(y)))), isfinite(y))
     result = logical_or(near, equal(x, y))
     return logical_or(result, logical_and(isnan(x), isnan(y))) if equal_nan else result
 
@@ -59,9 +57,7 @@ def array_equiv(a1: Any, a2: Any) -> Any:
 
 
 @implements(np.isin)
-def isin(
-    element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None
-) -> Any:
+def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None) -> Any:
     """Whether each element is among `test_elements`: all pairs are compared."""
     x, y = array_operand(element, "isin"), array_operand(test_elements, "isin")
     column = bind(reshape_p, x, shape=(*shape_of(x), 1))

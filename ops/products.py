@@ -42,7 +42,9 @@ def _contracted(what: str, x: Any, y: Any, x_axes: Sequence[int], y_axes: Sequen
     output = [label for label in (*x_labels, *y_labels) if label not in {x_labels[i] for i in x_axes}]
     dtype = dtype_of(x)[0]
     if is_float(dtype) and dtype.itemsize == 2 and not x_axes:
-        return cast(ordered(contract(Term(cast(x, FLOAT32), tuple(x_labels)), Term(cast(y, FLOAT32), tuple(y_labels)), output), output).value, dtype)
+        return cast(
+            ordered(contract(Term(cast(x, FLOAT32), tuple(x_labels)), Term(cast(y, FLOAT32), tuple(y_labels)), output), output).value, dtype
+        )
     return ordered(contract(Term(x, tuple(x_labels)), Term(y, tuple(y_labels)), output, output), output).value
 
 

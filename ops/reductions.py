@@ -36,9 +36,7 @@ def _require_elements(name: str) -> Callable[[ArraySpec, tuple[int, ...]], None]
         rest = [d for i, d in enumerate(x.shape) if i not in axes]
         empty = builtins.any(type(x.shape[a]) is int and x.shape[a] == 0 for a in axes)
         if empty and not builtins.any(type(d) is int and d == 0 for d in rest):
-            raise ShapeError(
-                f"zero-size array to reduction operation {name} which has no identity (shape {list(x.shape)}, axis {axes})"
-            )
+            raise ShapeError(f"zero-size array to reduction operation {name} which has no identity (shape {list(x.shape)}, axis {axes})")
 
     return check
 
@@ -51,9 +49,7 @@ def keep(x: Any, shape: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
 def _extreme_jvp(output: Any, primals: Any, tangents: Any, *, axes: tuple[int, ...], keepdims: bool) -> Any:
     # Elements that tie share the tangent equally. Where the result is NaN, the NaNs are what ties.
     x = primals[0]
-    chosen = bind(
-        logical_or_p, bind(equal_p, x, keep(output, x.shape, axes, keepdims)), bind(not_equal_p, x, x)
-    )
+    chosen = bind(logical_or_p, bind(equal_p, x, keep(output, x.shape, axes, keepdims)), bind(not_equal_p, x, x))
     count = bind(reduce_sum_p, cast(chosen, x.dtype), axes=axes, keepdims=keepdims)
     picked = bind(where_p, chosen, tangents[0], np.zeros((), x.dtype))
     return bind(divide_p, bind(reduce_sum_p, picked, axes=axes, keepdims=keepdims), count)
@@ -84,9 +80,7 @@ def _extreme_onnx(op_type: str) -> Callable[..., str]:
             x = b.cast(x, FLOAT32)
         # ONNX Runtime's ReduceMax and ReduceMin pass NaN over.
         found = b.op(op_type, x, where, keepdims=int(keepdims))
-        has_nan = b.cast(
-            b.op("ReduceMax", b.cast(b.op("IsNaN", x), UINT8), where, keepdims=int(keepdims)), BOOL
-        )
+        has_nan = b.cast(b.op("ReduceMax", b.cast(b.op("IsNaN", x), UINT8), where, keepdims=int(keepdims)), BOOL)
         return b.cast(b.op("Where", has_nan, b.const(np.nan, b.dtype(x)), found), dtype)
 
     return rule
@@ -123,9 +117,7 @@ def _boolean(name: str, numpy: Callable[..., Any], op_type: str) -> Primitive:
         if not axes:
             return b.op("Identity", x)
         # Of no bytes the greatest is 0 and the least 255, which is what `any` and `all` of nothing are.
-        return b.cast(
-            b.op(op_type, b.cast(x, UINT8), b.const(list(axes), INT64), keepdims=int(keepdims)), BOOL
-        )
+        return b.cast(b.op(op_type, b.cast(x, UINT8), b.const(list(axes), INT64), keepdims=int(keepdims)), BOOL)
 
     return reduction(
         name,
@@ -174,11 +166,7 @@ def _prod_halving(x: Any, *, axes: tuple[int, ...], keepdims: bool) -> Any:
 
 
 def _prod_onnx(b: Any, x: str, *, axes: tuple[int, ...], keepdims: bool) -> str:
-    return (
-        b.op("ReduceProd", x, b.const(list(axes), INT64), keepdims=int(keepdims))
-        if axes
-        else b.op("Identity", x)
-    )
+    return b.op("ReduceProd", x, b.const(list(axes), INT64), keepdims=int(keepdims)) if axes else b.op("Identity", x)
 
 
 reduce_prod_p = reduction(
@@ -300,9 +288,7 @@ def _max_or_min(
     x = array_operand(a, what)
     dtype = dtype_of(x)[0]
     if where is not True and initial is None:
-        raise ValueError(
-            f"reduction operation '{what}imum' does not have an identity, so to use a where mask one has to specify 'initial'"
-        )
+        raise ValueError(f"reduction operation '{what}imum' does not have an identity, so to use a where mask one has to specify 'initial'")
     x = masked(x, where, identity(dtype))
     axes = normalize_axes(axis, len(shape_of(x)))
     if initial is None:
@@ -325,9 +311,7 @@ def is_empty(x: Any, axes: tuple[int, ...]) -> bool:
 
 
 @implements(np.max, np.amax, method="max")
-def max(
-    a: Any, axis: Any = None, out: None = None, keepdims: Any = False, initial: Any = None, where: Any = True
-) -> Any:
+def max(a: Any, axis: Any = None, out: None = None, keepdims: Any = False, initial: Any = None, where: Any = True) -> Any:
     """The largest element over axes; NaN if there is one. Ties share the gradient equally.
 
     Raises ValueError where there are no elements and no `initial`.
@@ -337,17 +321,13 @@ def max(
 
 
 @implements(np.min, np.amin, method="min")
-def min(
-    a: Any, axis: Any = None, out: None = None, keepdims: Any = False, initial: Any = None, where: Any = True
-) -> Any:
+def min(a: Any, axis: Any = None, out: None = None, keepdims: Any = False, initial: Any = None, where: Any = True) -> Any:
     """The smallest element over axes; see `max`."""
     no_out(out, "min")
     return _max_or_min("min", reduce_min_p, _highest, a, axis, keepdims, initial, where)
 
 
-def _truth(
-    what: str, primitive: Primitive, identity: bool, a: Any, axis: Any, keepdims: Any, where: Any
-) -> Any:
+def _truth(what: str, primitive: Primitive, identity: bool, a: Any, axis: Any, keepdims: Any, where: Any) -> Any:
     x = masked(array_of(a, BOOL, what), where, identity)
     return bind(primitive, x, axes=normalize_axes(axis, len(shape_of(x))), keepdims=bool(keepdims))
 
@@ -379,9 +359,7 @@ def ptp(a: Any, axis: Any = None, out: None = None, keepdims: Any = False) -> An
     return subtract(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
 
 
-def _register_reduce(
-    ufunc: Any, function: Callable[..., Any], takes_dtype: bool = False, boolean: bool = False
-) -> None:
+def _register_reduce(ufunc: Any, function: Callable[..., Any], takes_dtype: bool = False, boolean: bool = False) -> None:
     def reduce(
         array: Any,
         axis: Any = 0,

@@ -17,16 +17,12 @@ from .operands import cast, dtype_of, operand
 from .registry import implements
 from .ufuncs import named, unary_function, zero_tangent
 
-_EDGES = Case(
-    (Sample((9,), values=[0.5, 1.5, 2.5, -0.5, -0.0, np.nan, np.inf, -np.inf, -1.5]),), smooth=False
-)
+_EDGES = Case((Sample((9,), values=[0.5, 1.5, 2.5, -0.5, -0.0, np.nan, np.inf, -np.inf, -1.5]),), smooth=False)
 
 
 def _step(name: str, numpy: Callable[..., Any], onnx: Rule | str) -> Primitive:
     cases = [*unary_cases((0.1, 0.4)), *unary_cases((-9.0, 9.0), smooth=False), _EDGES]
-    return elementwise(
-        name, numpy, dtypes=FLOATS, jvp=zero_tangent, onnx=onnx, exact=True, shadow="decision", cases=cases
-    )
+    return elementwise(name, numpy, dtypes=FLOATS, jvp=zero_tangent, onnx=onnx, exact=True, shadow="decision", cases=cases)
 
 
 def trunc_formula(m: Mathematics, x: Any) -> Any:
@@ -74,9 +70,7 @@ floor = _rounding(floor_p, np.floor, "The largest integer not above x, in the dt
 ceil = _rounding(ceil_p, np.ceil, "The least integer not below x, in the dtype of x.")
 trunc = _rounding(trunc_p, np.trunc, "x rounded towards zero.")
 fix = implements(np.fix)(trunc)
-rint = unary_function(
-    rint_p, np.rint, doc="x rounded to the nearest integer, halves to even, in floating point."
-)
+rint = unary_function(rint_p, np.rint, doc="x rounded to the nearest integer, halves to even, in floating point.")
 
 
 @implements(np.round, np.around, method="round")

@@ -34,9 +34,7 @@ def index_depth(indices: ArraySpec, what: str) -> int:
 
 def _value_shape(what: str, x: ArraySpec, indices: ArraySpec, batch_dims: int) -> Shape:
     depth = index_depth(indices, what)
-    if x.ndim < batch_dims + depth or not all(
-        map(same_dim, x.shape[:batch_dims], indices.shape[:batch_dims])
-    ):
+    if x.ndim < batch_dims + depth or not all(map(same_dim, x.shape[:batch_dims], indices.shape[:batch_dims])):
         raise ShapeError(f"{what}: index tuples {indices!r} do not fit {x!r} with {batch_dims} batch axes")
     return (*indices.shape[:-1], *x.shape[batch_dims + depth :])
 
@@ -44,9 +42,7 @@ def _value_shape(what: str, x: ArraySpec, indices: ArraySpec, batch_dims: int) -
 def _places(indices: Array, batch_dims: int) -> tuple[Array, ...]:
     """Index tuples as NumPy takes them."""
     ndim = indices.ndim - 1
-    batch = [
-        np.arange(n).reshape(n, *(1,) * (ndim - i - 1)) for i, n in enumerate(indices.shape[:batch_dims])
-    ]
+    batch = [np.arange(n).reshape(n, *(1,) * (ndim - i - 1)) for i, n in enumerate(indices.shape[:batch_dims])]
     return (*batch, *np.moveaxis(indices, -1, 0))
 
 
@@ -57,9 +53,7 @@ def _gather_abstract(x: ArraySpec, indices: ArraySpec, *, batch_dims: int, uniqu
     return make_spec(_value_shape("gather_nd", x, indices, batch_dims), x.dtype)
 
 
-def _gather_transpose(
-    ct: Any, primals: Any, output: Any, *, active: Any, batch_dims: int, unique: bool
-) -> Any:
+def _gather_transpose(ct: Any, primals: Any, output: Any, *, active: Any, batch_dims: int, unique: bool) -> Any:
     x, indices = primals
     return scatter_into_zeros(x.shape, indices, ct, batch_dims=batch_dims, unique=unique), None
 
@@ -67,9 +61,7 @@ def _gather_transpose(
 def scatter_into_zeros(shape: Shape, indices: Any, updates: Any, *, batch_dims: int = 0, unique: bool) -> Any:
     """Zeros of a shape with updates added at index tuples."""
     primitive = scatter_p if unique else scatter_add_p
-    return bind(
-        primitive, zeros(shape, updates.dtype), indices, updates, batch_dims=batch_dims, unique=unique
-    )
+    return bind(primitive, zeros(shape, updates.dtype), indices, updates, batch_dims=batch_dims, unique=unique)
 
 
 def _gather_batch(ctx: Any, args: Any, axes: Any, /, *, batch_dims: int, unique: bool) -> Any:
@@ -132,9 +124,7 @@ def _last_numpy(indices: Array, *, shape: tuple[int, ...], batch_dims: int) -> A
 
 
 def _last_batch(ctx: Any, args: Any, axes: Any, /, *, shape: Shape, batch_dims: int) -> Any:
-    return bind(
-        last_writer_p, move_axis(args[0], axes[0], 0), shape=(ctx.size, *shape), batch_dims=batch_dims + 1
-    ), 0
+    return bind(last_writer_p, move_axis(args[0], axes[0], 0), shape=(ctx.size, *shape), batch_dims=batch_dims + 1), 0
 
 
 last_writer_p = Primitive(
@@ -161,14 +151,10 @@ def _scatter_batch(primitive: Primitive) -> Rule:
     def batch(ctx: Any, args: Any, axes: Any, /, *, batch_dims: int, unique: bool) -> Any:
         x, indices, updates = args
         if axes[1] is None:
-            x, updates = (
-                _with_last_axis(a, axis, ctx.size) for a, axis in ((x, axes[0]), (updates, axes[2]))
-            )
+            x, updates = (_with_last_axis(a, axis, ctx.size) for a, axis in ((x, axes[0]), (updates, axes[2])))
             result = bind(primitive, x, indices, updates, batch_dims=batch_dims, unique=unique)
             return result, len(result.shape) - 1
-        x, indices, updates = (
-            _with_first_axis(a, axis, ctx.size) for a, axis in zip(args, axes, strict=True)
-        )
+        x, indices, updates = (_with_first_axis(a, axis, ctx.size) for a, axis in zip(args, axes, strict=True))
         return bind(primitive, x, indices, updates, batch_dims=batch_dims + 1, unique=unique), 0
 
     return batch
@@ -199,20 +185,12 @@ def _declare(
 ) -> Primitive:
     name = "scatter" if mode == "set" else f"scatter_{mode}"
 
-    def abstract(
-        x: ArraySpec, indices: ArraySpec, updates: ArraySpec, *, batch_dims: int, unique: bool
-    ) -> ArraySpec:
+    def abstract(x: ArraySpec, indices: ArraySpec, updates: ArraySpec, *, batch_dims: int, unique: bool) -> ArraySpec:
         wanted = _value_shape(name, x, indices, batch_dims)
         if mode != "set" and kind_of(x.dtype) not in NUMBERS:
             raise DTypeError(f"{name}: not supported for {short_name(x.dtype)}")
-        if (
-            x.dtype != updates.dtype
-            or len(wanted) != updates.ndim
-            or not all(map(same_dim, wanted, updates.shape))
-        ):
-            raise ShapeError(
-                f"{name}: updates are {updates!r}, {short_name(x.dtype)}{list(wanted)} is needed for {x!r} and {indices!r}"
-            )
+        if x.dtype != updates.dtype or len(wanted) != updates.ndim or not all(map(same_dim, wanted, updates.shape)):
+            raise ShapeError(f"{name}: updates are {updates!r}, {short_name(x.dtype)}{list(wanted)} is needed for {x!r} and {indices!r}")
         return make_spec(x.shape, x.dtype)
 
     def numpy(x: Array, indices: Array, updates: Array, *, batch_dims: int, unique: bool) -> Array:
@@ -248,9 +226,7 @@ def _declare(
             _params(0, True),
             smooth=smooth,
         ),
-        Case(
-            (Sample((0, 2), "int"), Sample((0, 1), "int64"), Sample((0, 2), "int")), _params(), smooth=smooth
-        ),
+        Case((Sample((0, 2), "int"), Sample((0, 1), "int64"), Sample((0, 2), "int")), _params(), smooth=smooth),
         Case((Sample((3, 0), "int"), _ROWS, Sample((4, 0), "int")), _params(), smooth=smooth),
     ]
     if differentiable:
@@ -296,9 +272,7 @@ def _set_transpose(ct: Any, primals: Any, output: Any, *, active: Any, batch_dim
     depth = indices.shape[-1]
     to_x = to_updates = None
     if active[0]:
-        to_x = bind(
-            scatter_p, ct, indices, zeros(updates.shape, ct.dtype), batch_dims=batch_dims, unique=unique
-        )
+        to_x = bind(scatter_p, ct, indices, zeros(updates.shape, ct.dtype), batch_dims=batch_dims, unique=unique)
     if active[2]:
         to_updates = bind(gather_nd_p, ct, indices, batch_dims=batch_dims, unique=unique)
         if not unique:
@@ -327,9 +301,7 @@ def _add_jvp(output: Any, primals: Any, tangents: Any, *, batch_dims: int, uniqu
 
 
 def _add_transpose(ct: Any, primals: Any, output: Any, *, active: Any, batch_dims: int, unique: bool) -> Any:
-    to_updates = (
-        bind(gather_nd_p, ct, primals[1], batch_dims=batch_dims, unique=unique) if active[2] else None
-    )
+    to_updates = bind(gather_nd_p, ct, primals[1], batch_dims=batch_dims, unique=unique) if active[2] else None
     return (ct if active[0] else None), None, to_updates
 
 
@@ -339,11 +311,7 @@ scatter_add_p = _declare("add", jvp=_add_jvp, linear=((0, 2),), transpose=_add_t
 def _multiply_jvp(output: Any, primals: Any, tangents: Any, *, batch_dims: int, unique: bool) -> Any:
     x, indices, updates = primals
     a, _, c = tangents
-    first = (
-        None
-        if a is None
-        else bind(scatter_multiply_p, a, indices, updates, batch_dims=batch_dims, unique=unique)
-    )
+    first = None if a is None else bind(scatter_multiply_p, a, indices, updates, batch_dims=batch_dims, unique=unique)
     if c is None:
         return first
     if not unique:
@@ -356,9 +324,7 @@ def _multiply_jvp(output: Any, primals: Any, tangents: Any, *, batch_dims: int, 
     return bind(scatter_add_p, base, indices, bind(multiply_p, c, rows), batch_dims=batch_dims, unique=True)
 
 
-def _multiply_transpose(
-    ct: Any, primals: Any, output: Any, *, active: Any, batch_dims: int, unique: bool
-) -> Any:
+def _multiply_transpose(ct: Any, primals: Any, output: Any, *, active: Any, batch_dims: int, unique: bool) -> Any:
     if not active[0]:
         return None, None, None
     return (

@@ -50,9 +50,7 @@ def flat_rows(b: Any, indices: str, index_shape: Shape, leading: Shape, batch_di
     else:
         strides = b.shape(tuple(product(sizes[i + 1 :]) for i in range(len(sizes))))
         position = b.op("ReduceSum", b.op("Mul", wrapped, strides), _vector(b, 1), keepdims=0)
-        inside = b.op(
-            "Equal", b.op("ReduceMin", b.cast(inside, INT32), _vector(b, 1), keepdims=0), b.const(1, INT32)
-        )
+        inside = b.op("Equal", b.op("ReduceMin", b.cast(inside, INT32), _vector(b, 1), keepdims=0), b.const(1, INT32))
     if batch_dims:
         starts = b.op("Mul", _range(b, batch), b.dim(product(sizes)))
         each = product(index_shape[batch_dims:-1])
@@ -116,7 +114,5 @@ def _accumulated(b: Any, mode: str, x: str, places: str, values: str) -> str:
     x_nan, values_nan = b.op("IsNaN", x), b.op("IsNaN", values)
     x, values = b.op("Where", x_nan, bound, x), b.op("Where", values_nan, bound, values)
     result = b.op("ScatterElements", x, places, values, axis=0, reduction=mode)
-    flags = b.op(
-        "ScatterElements", b.cast(x_nan, INT32), places, b.cast(values_nan, INT32), axis=0, reduction="max"
-    )
+    flags = b.op("ScatterElements", b.cast(x_nan, INT32), places, b.cast(values_nan, INT32), axis=0, reduction="max")
     return b.op("Where", b.cast(flags, np.dtype(np.bool_)), b.const(np.asarray(np.nan, dtype)), result)

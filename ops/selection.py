@@ -5,14 +5,14 @@ How many elements a traced array has that are nonzero is known only at run time:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ..stage.dims import Dim
-from ..stage.dtypes import BOOL, INT64, is_float, is_integer
-from ..stage.errors import ConcretizationError, ShapeError, UnsupportedError
+from ..stage.dtypes import BOOL, INT64, is_integer
+from ..stage.errors import ConcretizationError, ShapeError
 from ..stage.primitive import Array
 from ..stage.spec import Shape
 from ..stage.trace import bind
@@ -20,19 +20,18 @@ from ..stage.tracer import Tracer
 from .along_axis import take_along_axis
 from .arguments import dim_argument, no_out, size_of
 from .arithmetic import add, subtract, where
-from .comparison import equal, greater_equal, less, logical_and, logical_not, logical_or, not_equal
+from .comparison import greater_equal, less, logical_and
 from .creation import iota, zeros
 from .cumulative import cumsum
 from .division import floor_divide, remainder
 from .gather import dim_operand, take
 from .index_plan import mask_array
-from .joining import concatenate, join, stack
+from .joining import join, stack
 from .operands import broadcast_shapes, cast, dtype_of, normalize_axis, operand, promoted, shape_of
 from .reductions import count_nonzero
 from .registry import implements
 from .scatter import scatter_add_p, scatter_max_p
 from .slicing import slice_axis
-from .sorting import sort
 from .structure import broadcast, reshape_p
 
 
@@ -199,17 +198,13 @@ def _moved(x: Any, axis: int, ndim: int) -> Any:
 def _static_size(x: Any, axis: int, what: str) -> int:
     size = shape_of(x)[axis]
     if isinstance(size, Dim):
-        raise ShapeError(
-            f"{what}: axis {axis} has size {size}, which is known only at run time; slice and concatenate instead"
-        )
+        raise ShapeError(f"{what}: axis {axis} has size {size}, which is known only at run time; slice and concatenate instead")
     return size
 
 
 def _constant(obj: Any, what: str) -> Any:
     if isinstance(obj, Tracer):
-        raise ConcretizationError(
-            f"{what}: the positions are traced; constants are needed, or x[index] with a traced index of known shape"
-        )
+        raise ConcretizationError(f"{what}: the positions are traced; constants are needed, or x[index] with a traced index of known shape")
     return obj
 
 
@@ -244,9 +239,7 @@ def flatnonzero(a: Any, *, size: Any = None, fill_value: Any = 0) -> Any:
     table = zeros((size + 1,), INT64)
     slots = bind(reshape_p, slot, shape=(total, 1))
     found = bind(scatter_max_p, table, slots, iota(total), batch_dims=0, unique=False)
-    return where(
-        less(iota(size), count_nonzero(hits)), slice_axis(found, 0, 0, size), np.asarray(fill_value, INT64)
-    )
+    return where(less(iota(size), count_nonzero(hits)), slice_axis(found, 0, 0, size), np.asarray(fill_value, INT64))
 
 
 @implements(np.nonzero, method="nonzero")
@@ -258,9 +251,7 @@ def nonzero(a: Any, *, size: Any = None, fill_value: Any = 0) -> tuple[Any, ...]
     x = _array(a, "nonzero")
     shape = shape_of(x)
     if not shape:
-        raise ValueError(
-            "Calling nonzero on 0d arrays is not allowed. Use np.atleast_1d(scalar).nonzero() instead."
-        )
+        raise ValueError("Calling nonzero on 0d arrays is not allowed. Use np.atleast_1d(scalar).nonzero() instead.")
     if size is None:
         known = _known(x)
         if known is None:
@@ -307,15 +298,9 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0, *, length: Any 
             )
         length = max(int(known.max(initial=-1)) + 1, minlength)
     if len(shape_of(index)) != 1:
-        raise ValueError(
-            "object too deep for desired array"
-            if len(shape_of(index))
-            else "object of too small depth for desired array"
-        )
+        raise ValueError("object too deep for desired array" if len(shape_of(index)) else "object of too small depth for desired array")
     if not is_integer(index.dtype):
-        raise TypeError(
-            f"Cannot cast array data from dtype({index.dtype.name!r}) to dtype('int64') according to the rule 'safe'"
-        )
+        raise TypeError(f"Cannot cast array data from dtype({index.dtype.name!r}) to dtype('int64') according to the rule 'safe'")
     index = cast(index, INT64)
     limit = dim_operand(dim_argument(length))
     index = where(greater_equal(index, np.asarray(0)), index, add(limit, np.asarray(1)))
@@ -323,6 +308,4 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0, *, length: Any 
     values = np.ones((), INT64) if values is None else cast(values, dtype)
     values = broadcast(values, shape_of(index))
     places = bind(reshape_p, index, shape=(size_of(index), 1))
-    return bind(
-        scatter_add_p, zeros((dim_argument(length),), dtype), places, values, batch_dims=0, unique=False
-    )
+    return bind(scatter_add_p, zeros((dim_argument(length),), dtype), places, values, batch_dims=0, unique=False)

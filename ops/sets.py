@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..stage.dims import Dim
-from ..stage.dtypes import BOOL, INT64, is_float
+from ..stage.dtypes import INT64, is_float
 from ..stage.errors import ConcretizationError, UnsupportedError
 from ..stage.spec import DimLike
 from ..stage.trace import bind
@@ -18,11 +18,12 @@ from ..stage.tracer import Tracer
 from .along_axis import take_along_axis_p
 from .arguments import array_operand, dim_argument, size_of
 from .arithmetic import add, subtract, where
-from .comparison import less, less_equal, logical_and, logical_not, logical_or, logical_xor, not_equal
+from .comparison import equal, less, less_equal, logical_and, logical_not, logical_or, logical_xor, not_equal
 from .creation import iota
 from .cumulative import cumsum
+from .extremum import maximum
 from .gather import dim_operand, take
-from .joining import concatenate, join
+from .joining import join
 from .operands import cast, dtype_of, operand, promoted, shape_of
 from .predicates import isin
 from .reductions import any as any_
@@ -31,7 +32,7 @@ from .registry import implements
 from .selection import flatnonzero
 from .slicing import pad, slice_axis
 from .sorting import argsort
-from .structure import broadcast, broadcast_to_p, reshape_p
+from .structure import broadcast_to_p, reshape_p
 
 
 def _no_size(what: str, arguments: str = "x") -> ConcretizationError:
@@ -56,14 +57,12 @@ class _Runs:
 
     def _firsts(self, equal_nan: bool) -> Any:
         x = self.elements
-        before, after = slice_axis(x, 0, None, -1), slice_axis(x, 0, 1, None)
-        is_new = not_equal(after, before)
+        place = iota(size_of(x))
+        before = take(x, maximum(subtract(place, 1), 0))
+        is_new = not_equal(x, before)
         if equal_nan and is_float(dtype_of(x)[0]):
-            both = logical_and(not_equal(after, after), not_equal(before, before))
-            is_new = logical_and(is_new, logical_not(both))
-        # One element, or none of an empty array, is always new.
-        head = slice_axis(x, 0, None, 1)
-        return concatenate([broadcast(np.ones((), BOOL), shape_of(head)), is_new])
+            is_new = logical_and(is_new, logical_or(equal(x, x), equal(before, before)))
+        return logical_or(is_new, equal(place, 0))
 
 
 class _Chosen:
@@ -266,9 +265,7 @@ def intersect1d(
 
 
 @implements(np.setdiff1d)
-def setdiff1d(
-    ar1: Any, ar2: Any, assume_unique: bool = False, *, size: Any = None, fill_value: Any = None
-) -> Any:
+def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False, *, size: Any = None, fill_value: Any = None) -> Any:
     """The different elements of the first array that do not lie in the second, sorted; see `unique` for size and fill_value."""
     x, y = _pair(ar1, ar2, "setdiff1d")
     if _known(x, y, size, "setdiff1d"):
@@ -280,9 +277,7 @@ def setdiff1d(
 
 
 @implements(np.setxor1d)
-def setxor1d(
-    ar1: Any, ar2: Any, assume_unique: bool = False, *, size: Any = None, fill_value: Any = None
-) -> Any:
+def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False, *, size: Any = None, fill_value: Any = None) -> Any:
     """The different elements that lie in one of the arrays but not in the other, sorted; see `unique` for size and fill_value."""
     x, y = _pair(ar1, ar2, "setxor1d")
     if _known(x, y, size, "setxor1d"):

@@ -88,16 +88,12 @@ def squeeze(a: Any, axis: Any = None) -> Any:
         axes = normalize_axes(axis, len(shape))
         for i in axes:
             if not same_dim(shape[i], 1):
-                raise ShapeError(
-                    f"cannot select an axis to squeeze out which has size not equal to one (axis {i} of {list(shape)})"
-                )
+                raise ShapeError(f"cannot select an axis to squeeze out which has size not equal to one (axis {i} of {list(shape)})")
     return _reshaped(x, tuple(d for i, d in enumerate(shape) if i not in axes))
 
 
 def _at_least(ndim: int, arrays: Sequence[Any]) -> Any:
-    results = tuple(
-        [view(at_least(x, ndim), x) for x in (array_operand(a, f"atleast_{ndim}d") for a in arrays)]
-    )
+    results = tuple([view(at_least(x, ndim), x) for x in (array_operand(a, f"atleast_{ndim}d") for a in arrays)])
     return results[0] if len(results) == 1 else results
 
 
@@ -231,10 +227,7 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     place = list(range(len(xs)))
     if indexing == "xy" and len(xs) > 1:
         place[0], place[1] = 1, 0
-    rows = [
-        bind(reshape_p, x, shape=tuple(size_of(x) if i == p else 1 for i in range(len(xs))))
-        for x, p in zip(xs, place, strict=True)
-    ]
+    rows = [bind(reshape_p, x, shape=tuple(size_of(x) if i == p else 1 for i in range(len(xs)))) for x, p in zip(xs, place, strict=True)]
     if sparse:
         return tuple(rows)
     shape = broadcast_shapes(*(shape_of(r) for r in rows)) if rows else ()
@@ -308,9 +301,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     x = array_operand(a, "roll")
     shape = shape_of(x)
     if axis is None:
-        return bind(
-            reshape_p, _rolled(bind(reshape_p, x, shape=(size_of(x),)), _shift(shift), 0), shape=shape
-        )
+        return bind(reshape_p, _rolled(bind(reshape_p, x, shape=(size_of(x),)), _shift(shift), 0), shape=shape)
     axes, shifts = listed(axis), listed(shift)
     count = max(len(axes), len(shifts))
     if len(axes) not in (1, count) or len(shifts) not in (1, count):

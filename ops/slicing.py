@@ -57,11 +57,7 @@ def canonical_slice(index: slice, size: DimLike) -> AxisSlice:
         count = len(range(start, stop, step))
         if count == 0:
             return 0, 0, 1
-        return (
-            (start, stop, step)
-            if step == 1
-            else (start, start + (count - 1) * step + (1 if step > 0 else -1), step)
-        )
+        return (start, stop, step) if step == 1 else (start, start + (count - 1) * step + (1 if step > 0 else -1), step)
     if step > 0:
         begin: DimLike = 0 if index.start is None else max_dim(_wrapped(index.start, size), 0)
         end: DimLike = size if index.stop is None else max_dim(_wrapped(index.stop, size), 0)
@@ -122,9 +118,7 @@ def _slice_numpy(x: Array, *, start: tuple[int, ...], stop: tuple[int, ...], ste
     return np.asarray(x[tuple(map(_python_slice, start, stop, step))])
 
 
-def _slice_transpose(
-    ct: Any, primals: Any, output: Any, *, active: Any, start: Shape, stop: Shape, step: tuple[int, ...]
-) -> Any:
+def _slice_transpose(ct: Any, primals: Any, output: Any, *, active: Any, start: Shape, stop: Shape, step: tuple[int, ...]) -> Any:
     shape = primals[0].shape
     low: list[DimLike] = []
     high: list[DimLike] = []
@@ -148,15 +142,11 @@ def spread_out(x: Any, axis: int, gap: int) -> Any:
     """Each element along an axis followed by gap - 1 zeros."""
     shape = tuple(x.shape)
     column = bind(reshape_p, x, shape=(*shape[: axis + 1], 1, *shape[axis + 1 :]))
-    spaced = pad(
-        column, [0] * (len(shape) + 1), [gap - 1 if i == axis + 1 else 0 for i in range(len(shape) + 1)]
-    )
+    spaced = pad(column, [0] * (len(shape) + 1), [gap - 1 if i == axis + 1 else 0 for i in range(len(shape) + 1)])
     return bind(reshape_p, spaced, shape=(*shape[:axis], shape[axis] * gap, *shape[axis + 1 :]))
 
 
-def _slice_batch(
-    ctx: Any, args: Any, batch_axes: Any, /, *, start: Shape, stop: Shape, step: tuple[int, ...]
-) -> Any:
+def _slice_batch(ctx: Any, args: Any, batch_axes: Any, /, *, start: Shape, stop: Shape, step: tuple[int, ...]) -> Any:
     x = move_axis(args[0], batch_axes[0], 0)
     return bind(slice_p, x, start=(0, *start), stop=(x.shape[0], *stop), step=(1, *step)), 0
 
@@ -185,13 +175,7 @@ def _slice_onnx(b: Any, x: str, *, start: Shape, stop: Shape, step: tuple[int, .
             begin, length = _LAST, min_dim(begin + 1, size)
         starts.append(_LAST if same_dim(begin + 1, size) else begin)
         # Counted from the end, so that -1 is before the first element; a plain -1 would mean the last one.
-        stops.append(
-            _FIRST
-            if not isinstance(end, Dim) and end < 0
-            else min_dim(end - length, -1)
-            if isinstance(length, Dim)
-            else end
-        )
+        stops.append(_FIRST if not isinstance(end, Dim) and end < 0 else min_dim(end - length, -1) if isinstance(length, Dim) else end)
     if first:
         x = b.op(
             "Slice",
@@ -274,9 +258,7 @@ def _pad_abstract(x: ArraySpec, *, low: Shape, high: Shape, value: float) -> Arr
     for before, size, after in zip(low, x.shape, high, strict=True):
         length = before + size + after
         if not isinstance(length, Dim) and length < 0:
-            raise ShapeError(
-                f"pad: {list(low)} before and {list(high)} after leave nothing of shape {list(x.shape)}"
-            )
+            raise ShapeError(f"pad: {list(low)} before and {list(high)} after leave nothing of shape {list(x.shape)}")
         shape.append(length)
     return make_spec(tuple(shape), x.dtype, x.weak)
 
@@ -285,18 +267,14 @@ def _pad_numpy(x: Array, *, low: tuple[int, ...], high: tuple[int, ...], value: 
     widths = [(max(a, 0), max(b, 0)) for a, b in zip(low, high, strict=True)]
     wide = np.full([a + n + b for n, (a, b) in zip(x.shape, widths, strict=True)], value, x.dtype)
     wide[tuple(slice(a, a + n) for n, (a, _) in zip(x.shape, widths, strict=True))] = x
-    return wide[
-        tuple(slice(max(-a, 0), n - max(-b, 0)) for n, a, b in zip(wide.shape, low, high, strict=True))
-    ].copy()
+    return wide[tuple(slice(max(-a, 0), n - max(-b, 0)) for n, a, b in zip(wide.shape, low, high, strict=True))].copy()
 
 
 def _pad_jvp(output: Any, primals: Any, tangents: Any, *, low: Shape, high: Shape, value: float) -> Any:
     return bind(pad_p, tangents[0], low=low, high=high, value=0)
 
 
-def _pad_transpose(
-    ct: Any, primals: Any, output: Any, *, active: Any, low: Shape, high: Shape, value: float
-) -> Any:
+def _pad_transpose(ct: Any, primals: Any, output: Any, *, active: Any, low: Shape, high: Shape, value: float) -> Any:
     return (bind(pad_p, ct, low=tuple(-d for d in low), high=tuple(-d for d in high), value=0),)
 
 
@@ -319,11 +297,7 @@ def _pad_onnx(b: Any, x: str, *, low: Shape, high: Shape, value: float) -> str:
         amounts = tuple(d if not _may_be_negative(d) else max_dim(d, 0) for d in (*low, *high))
         dtype = b.dtype(x)
         x = b.op("Pad", x, b.shape(amounts), b.const(np.asarray(value, dtype)), mode="constant")
-    cropped = [
-        (i, a, c)
-        for i, (a, c) in enumerate(zip(low, high, strict=True))
-        if _may_be_negative(a) or _may_be_negative(c)
-    ]
+    cropped = [(i, a, c) for i, (a, c) in enumerate(zip(low, high, strict=True)) if _may_be_negative(a) or _may_be_negative(c)]
     if cropped:
         shape = b.in_specs[0].shape
         starts = tuple(max_dim(0, -a) for _, a, _ in cropped)

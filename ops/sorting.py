@@ -46,12 +46,8 @@ def _order_numpy(x: Array, *, axis: int, count: int, descending: bool) -> Array:
     return np.take(order, np.arange(count), axis).astype(np.int64, copy=False)
 
 
-def _order_batch(
-    ctx: Any, args: Any, batch_axes: Any, /, *, axis: int, count: DimLike, descending: bool
-) -> Any:
-    return bind(
-        order_p, move_axis(args[0], batch_axes[0], 0), axis=axis + 1, count=count, descending=descending
-    ), 0
+def _order_batch(ctx: Any, args: Any, batch_axes: Any, /, *, axis: int, count: DimLike, descending: bool) -> Any:
+    return bind(order_p, move_axis(args[0], batch_axes[0], 0), axis=axis + 1, count=count, descending=descending), 0
 
 
 def _order_onnx(b: Any, x: str, *, axis: int, count: DimLike, descending: bool) -> str:
@@ -208,9 +204,7 @@ def top_k(x: Any, k: Any, *, axis: Any = -1) -> tuple[Any, Any]:
     count = dim_argument(k)
     size = shape_of(x)[place]
     if not isinstance(count, Dim) and (count < 0 or (not isinstance(size, Dim) and count > size)):
-        raise ShapeError(
-            f"top_k: {count} of {size} elements along axis {place} of an array of shape {list(shape_of(x))}"
-        )
+        raise ShapeError(f"top_k: {count} of {size} elements along axis {place} of an array of shape {list(shape_of(x))}")
     indices = bind(order_p, x, axis=place, count=count, descending=True)
     return bind(take_along_axis_p, x, indices, axis=place), indices
 
@@ -218,10 +212,7 @@ def top_k(x: Any, k: Any, *, axis: Any = -1) -> tuple[Any, Any]:
 @implements(np.lexsort)
 def lexsort(keys: Any, axis: Any = -1) -> Any:
     """The indices that sort by several keys, the last one first of all. `keys`: a sequence of arrays, or an array's first axis."""
-    xs = [
-        array_operand(k, "lexsort")
-        for k in (listed(keys) if isinstance(keys, tuple | list) else unstack(keys))
-    ]
+    xs = [array_operand(k, "lexsort") for k in (listed(keys) if isinstance(keys, tuple | list) else unstack(keys))]
     if not xs:
         raise TypeError("need sequence of keys with len > 0 in lexsort")
     axis = normalize_axis(axis, len(shape_of(xs[0])))
@@ -245,11 +236,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
         raise ValueError(f"search side must be 'left' or 'right' (got '{side}')")
     x, wanted = promoted(array_operand(a, "searchsorted"), array_operand(v, "searchsorted: v"), strong=True)
     if len(shape_of(x)) != 1:
-        raise ValueError(
-            "object too deep for desired array"
-            if shape_of(x)
-            else "object of too small depth for desired array"
-        )
+        raise ValueError("object too deep for desired array" if shape_of(x) else "object of too small depth for desired array")
     if sorter is not None:
         x = bind(take_along_axis_p, x, cast(array_operand(sorter, "sorter"), INT64), axis=0)
     size, shape = shape_of(x)[0], shape_of(wanted)
@@ -262,9 +249,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     for level in reversed(range(levels)):
         further = bind(add_p, place, np.asarray(1 << level, np.int64))
         inside = bind(less_equal_p, further, broadcast(count, shape_of(wanted)))
-        last = bind(
-            where_p, inside, bind(subtract_p, further, np.asarray(1, np.int64)), np.asarray(0, np.int64)
-        )
+        last = bind(where_p, inside, bind(subtract_p, further, np.asarray(1, np.int64)), np.asarray(0, np.int64))
         element = bind(take_along_axis_p, x, last, axis=0)
         before = _before(element, wanted) if side == "left" else logical_not(_before(wanted, element))
         place = bind(where_p, logical_and(inside, before), further, place)

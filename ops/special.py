@@ -63,9 +63,7 @@ def _erfinv_ratio(m: Mathematics, w: Any) -> Any:
     s = m.sqrt(m.maximum(w, 1.0))
     middle = 1.0 / (m.minimum(m.maximum(s, 2.0), 4.0) + 2.0)
     far = 1.0 / (m.minimum(m.maximum(s, 4.0), 28.0) + 2.0)
-    outer = m.where(
-        w < 16.0, approximate(middle, ERFINV_MIDDLE) / middle, approximate(far, ERFINV_TAIL) / far
-    )
+    outer = m.where(w < 16.0, approximate(middle, ERFINV_MIDDLE) / middle, approximate(far, ERFINV_TAIL) / far)
     return m.where(w < 4.0, approximate(m.minimum(w, 4.0), ERFINV_CENTRE), outer)
 
 
@@ -233,6 +231,4 @@ def _xlogy(x: Any, y: Any) -> Any:
     return bind(xlogy_p, floating(a), floating(b))
 
 
-xlogy: Callable[[Any, Any], Any] = _named(
-    _xlogy, "xlogy", "x log(y), 0 where x is 0 (unless y is NaN). Slopes: log(y) in x, x / y in y."
-)
+xlogy: Callable[[Any, Any], Any] = _named(_xlogy, "xlogy", "x log(y), 0 where x is 0 (unless y is NaN). Slopes: log(y) in x, x / y in y.")

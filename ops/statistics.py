@@ -60,9 +60,7 @@ def _count(x: Any, axes: tuple[int, ...], keepdims: bool, where: Any, dtype: DTy
 
 
 @implements(np.mean, method="mean")
-def mean(
-    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: Any = False, *, where: Any = True
-) -> Any:
+def mean(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: Any = False, *, where: Any = True) -> Any:
     """The mean over axes (all by default); of integers in float64, of half-width floats added up in float32; nan of no elements."""
     no_out(out, "mean")
     x = array_operand(a, "mean")
@@ -75,9 +73,7 @@ def mean(
     )
 
 
-def _variance(
-    a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: bool, where: Any, known_mean: Any
-) -> tuple[Any, DType]:
+def _variance(a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: bool, where: Any, known_mean: Any) -> tuple[Any, DType]:
     """The variance in the dtype to compute in, and the result's dtype. In two passes: mean first, then the squared deviations."""
     x = array_operand(a, "var")
     result, work = _dtypes(x, dtype)
@@ -99,9 +95,7 @@ def var(
 ) -> Any:  # fmt: skip
     """The variance over axes: the squared deviations from the mean, summed and divided by their number less `ddof` (or `correction`)."""
     no_out(out, "var")
-    value, result = _variance(
-        a, axis, dtype, ddof if correction is None else correction, bool(keepdims), where, mean
-    )
+    value, result = _variance(a, axis, dtype, ddof if correction is None else correction, bool(keepdims), where, mean)
     return cast(value, result)
 
 
@@ -112,9 +106,7 @@ def std(
 ) -> Any:  # fmt: skip
     """The square root of the variance. Its gradient is 0 where it is 0, as that of a norm."""
     no_out(out, "std")
-    value, result = _variance(
-        a, axis, dtype, ddof if correction is None else correction, bool(keepdims), where, mean
-    )
+    value, result = _variance(a, axis, dtype, ddof if correction is None else correction, bool(keepdims), where, mean)
     return cast(root(value), result)
 
 
@@ -127,9 +119,7 @@ def root(x: Any) -> Any:
 
 
 @implements(np.average)
-def average(
-    a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False
-) -> Any:
+def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False) -> Any:
     """The weighted mean over axes; `weights` has the shape of `a`, or of its reduced axes. With `returned`, (average, sum of weights)."""
     x = array_operand(a, "average")
     axes = normalize_axes(axis, len(shape_of(x)))
@@ -141,14 +131,10 @@ def average(
         if len(shape_of(w)) != len(shape_of(x)):
             if len(shape_of(w)) != len(axes):
                 raise TypeError("Axis must be specified when shapes of a and weights differ.")
-            given = [
-                normalize_axis(i, len(shape_of(x))) for i in (listed(axis) if axis is not None else axes)
-            ]
+            given = [normalize_axis(i, len(shape_of(x))) for i in (listed(axis) if axis is not None else axes)]
             order = tuple(given.index(i) for i in axes)
             w = bind(transpose_p, w, permutation=order)
-            w = bind(
-                reshape_p, w, shape=tuple(shape_of(x)[i] if i in axes else 1 for i in range(len(shape_of(x))))
-            )
+            w = bind(reshape_p, w, shape=tuple(shape_of(x)[i] if i in axes else 1 for i in range(len(shape_of(x)))))
         x, w = promoted(x, w, strong=True)
         if kind_rank(dtype_of(x)[0]) < 2:
             x, w = cast(x, FLOAT64), cast(w, FLOAT64)
@@ -236,9 +222,7 @@ def _logaddexp_reduce(
     where: Any = True,
 ) -> Any:
     no_out(out, "np.logaddexp.reduce")
-    x = floating(
-        array_operand(array, "np.logaddexp.reduce") if dtype is None else array_of(array, as_dtype(dtype))
-    )
+    x = floating(array_operand(array, "np.logaddexp.reduce") if dtype is None else array_of(array, as_dtype(dtype)))
     result = logsumexp(masked(x, where, -np.inf), axis, keepdims=bool(keepdims))
     if initial is None:
         return result
@@ -312,18 +296,14 @@ def _nan_extreme(
 
 
 @implements(np.nanmax)
-def nanmax(
-    a: Any, axis: Any = None, out: None = None, keepdims: Any = False, initial: Any = None, where: Any = True
-) -> Any:
+def nanmax(a: Any, axis: Any = None, out: None = None, keepdims: Any = False, initial: Any = None, where: Any = True) -> Any:
     """The largest element that is not NaN; NaN where all are."""
     no_out(out, "nanmax")
     return _nan_extreme("nanmax", reductions.max, -np.inf, a, axis, keepdims, initial, where)
 
 
 @implements(np.nanmin)
-def nanmin(
-    a: Any, axis: Any = None, out: None = None, keepdims: Any = False, initial: Any = None, where: Any = True
-) -> Any:
+def nanmin(a: Any, axis: Any = None, out: None = None, keepdims: Any = False, initial: Any = None, where: Any = True) -> Any:
     """The smallest element that is not NaN; NaN where all are."""
     no_out(out, "nanmin")
     return _nan_extreme("nanmin", reductions.min, np.inf, a, axis, keepdims, initial, where)
@@ -339,9 +319,7 @@ def _nan_mask(a: Any, where: Any, what: str) -> Any:
 
 
 @implements(np.nanmean)
-def nanmean(
-    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: Any = False, *, where: Any = True
-) -> Any:
+def nanmean(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: Any = False, *, where: Any = True) -> Any:
     """The mean of the elements that are not NaN; NaN where there are none."""
     return mean(a, axis, dtype, out, keepdims, where=_nan_mask(a, where, "nanmean"))
 
@@ -391,6 +369,4 @@ def _defined(value: Any, a: Any, axis: Any, ddof: Any, keepdims: Any, where: Any
     x = array_operand(a, "nanvar")
     mask = _nan_mask(x, where, "nanvar")
     count = _count(x, normalize_axes(axis, len(shape_of(x))), bool(keepdims), mask, FLOAT64, ddof)
-    return bind(
-        where_p, bind(equal_p, count, np.zeros((), FLOAT64)), np.asarray(np.nan, dtype_of(value)[0]), value
-    )
+    return bind(where_p, bind(equal_p, count, np.zeros((), FLOAT64)), np.asarray(np.nan, dtype_of(value)[0]), value)

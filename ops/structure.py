@@ -90,9 +90,7 @@ def resolve_reshape(shape: Shape, wanted: tuple[DimLike, ...]) -> Shape:
     holes = [i for i, d in enumerate(wanted) if type(d) is int and d == -1]
     if not holes:
         if not same_dim(product(wanted), total):
-            raise ShapeError(
-                f"reshape: cannot reshape {list(shape)} ({total} elements) into {list(wanted)} ({product(wanted)} elements)"
-            )
+            raise ShapeError(f"reshape: cannot reshape {list(shape)} ({total} elements) into {list(wanted)} ({product(wanted)} elements)")
         return wanted
     known = product([d for i, d in enumerate(wanted) if i != holes[0]])
     rest = exact_div(total, known) if not _is_zero(known) else _unknown_of_empty(shape, wanted, holes[0])
@@ -170,9 +168,7 @@ reshape_p = Primitive(
 
 def _transpose_abstract(x: ArraySpec, *, permutation: tuple[int, ...]) -> ArraySpec:
     if sorted(permutation) != list(range(x.ndim)):
-        raise ShapeError(
-            f"transpose: axes {list(permutation)} do not match an array of shape {list(x.shape)}"
-        )
+        raise ShapeError(f"transpose: axes {list(permutation)} do not match an array of shape {list(x.shape)}")
     return make_spec(tuple(x.shape[p] for p in permutation), x.dtype, x.weak)
 
 
@@ -203,9 +199,7 @@ def _transpose_numpy(x: Array, *, permutation: tuple[int, ...]) -> Array:
     return np.transpose(x, permutation)
 
 
-def _transpose_transpose(
-    ct: Any, primals: Any, output: Any, *, active: Any, permutation: tuple[int, ...]
-) -> Any:
+def _transpose_transpose(ct: Any, primals: Any, output: Any, *, active: Any, permutation: tuple[int, ...]) -> Any:
     return (bind(transpose_p, ct, permutation=inverse_permutation(permutation)),)
 
 
@@ -346,9 +340,7 @@ def _sum_numpy(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     return np.asarray(np.sum(x, axis=axes, keepdims=keepdims, dtype=work)).astype(x.dtype, copy=False)
 
 
-def _sum_transpose(
-    ct: Any, primals: Any, output: Any, *, active: Any, axes: tuple[int, ...], keepdims: bool
-) -> Any:
+def _sum_transpose(ct: Any, primals: Any, output: Any, *, active: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     shape = primals[0].shape
     if not keepdims:
         ct = bind(reshape_p, ct, shape=reduced_shape(shape, axes, True)) if axes else ct

@@ -59,9 +59,7 @@ def _sum_in_stages(b: Any, x: str, shape: Shape, axes: tuple[int, ...], keepdims
                 ends = [0] * len(runs) + [filled - size if j == i else 0 for j in range(len(runs))]
                 x = b.op("Pad", x, b.const(ends, INT64))
                 size = filled
-            blocks = tuple(
-                d for j, (d, _) in enumerate(runs) for d in ((size // block, block) if j == i else (d,))
-            )
+            blocks = tuple(d for j, (d, _) in enumerate(runs) for d in ((size // block, block) if j == i else (d,)))
             x = b.op(
                 "ReduceSum",
                 b.op("Reshape", x, b.shape(blocks), allowzero=1),
@@ -71,7 +69,5 @@ def _sum_in_stages(b: Any, x: str, shape: Shape, axes: tuple[int, ...], keepdims
             size = size // block
             runs[i] = (size, True)
     x = b.op("Reshape", x, b.shape(tuple(d for d, _ in runs)), allowzero=1)
-    x = b.op(
-        "ReduceSum", x, b.const([i for i, (_, reduced) in enumerate(runs) if reduced], INT64), keepdims=0
-    )
+    x = b.op("ReduceSum", x, b.const([i for i, (_, reduced) in enumerate(runs) if reduced], INT64), keepdims=0)
     return b.op("Reshape", x, b.shape(reduced_shape(shape, axes, keepdims)), allowzero=1)

@@ -14,14 +14,13 @@ _MODULES = (("np", np), ("np.linalg", np.linalg), ("np.fft", np.fft))
 
 
 def numpy_callables() -> Iterator[tuple[str, Any]]:
-    """(name, callable) of NumPy's ufuncs and of its functions that hand traced arrays over, each under its first name in order."""
-    seen: set[int] = set()
+    """(name, callable) of NumPy's ufuncs and of its functions that hand traced arrays over, each once, under the name it calls itself."""
     for prefix, module in _MODULES:
         for name in sorted(dir(module)):
             value = getattr(module, name)
             is_dispatching = isinstance(value, np.ufunc) or hasattr(value, "_implementation")
-            if not name.startswith("_") and is_dispatching and id(value) not in seen:
-                seen.add(id(value))
+            own = getattr(module, getattr(value, "__name__", name), None)
+            if not name.startswith("_") and is_dispatching and (own is not value or value.__name__ == name):
                 yield f"{prefix}.{name}", value
 
 

@@ -160,9 +160,7 @@ _ZERO = (0.0, -0.0, np.nan)
 _ENDS = (np.inf, -np.inf, *_ZERO)
 sin_p = _function("sin", np.sin, "Sin", lambda output, x: bind(cos_p, x), (-3, 3), _ENDS)
 cos_p = _function("cos", np.cos, "Cos", lambda output, x: -bind(sin_p, x), (-3, 3), _ENDS)
-tan_p = _function(
-    "tan", np.tan, native("Tan", _tan_formula), lambda output, x: 1 + output * output, (-1.3, 1.3), _ZERO
-)
+tan_p = _function("tan", np.tan, native("Tan", _tan_formula), lambda output, x: 1 + output * output, (-1.3, 1.3), _ZERO)
 arcsin_p = _function(
     "arcsin",
     np.arcsin,
@@ -187,12 +185,8 @@ arctan_p = _function(
     (-3, 3),
     (*_ENDS, 1e-9, 1e4),
 )
-sinh_p = _function(
-    "sinh", np.sinh, native("Sinh", _sinh_formula), lambda output, x: bind(cosh_p, x), (-2, 2), (*_ENDS, 1e-9)
-)
-cosh_p = _function(
-    "cosh", np.cosh, native("Cosh", _cosh_formula), lambda output, x: bind(sinh_p, x), (-2, 2), _ENDS
-)
+sinh_p = _function("sinh", np.sinh, native("Sinh", _sinh_formula), lambda output, x: bind(cosh_p, x), (-2, 2), (*_ENDS, 1e-9))
+cosh_p = _function("cosh", np.cosh, native("Cosh", _cosh_formula), lambda output, x: bind(sinh_p, x), (-2, 2), _ENDS)
 arcsinh_p = _function(
     "arcsinh",
     np.arcsinh,
@@ -237,9 +231,7 @@ def _half_precision(function: Callable[..., Any]) -> Callable[..., Array]:
 
     def rule(*arrays: Array) -> Array:
         dtype = arrays[0].dtype
-        return function(*(x.astype(half_as_single(dtype), copy=False) for x in arrays)).astype(
-            dtype, copy=False
-        )
+        return function(*(x.astype(half_as_single(dtype), copy=False) for x in arrays)).astype(dtype, copy=False)
 
     return rule
 
@@ -297,9 +289,7 @@ arctan2_p = elementwise(
         *binary_cases((-2, -0.5), (-2, -0.5)),
         Case(
             (
-                Sample(
-                    (12,), values=[0.0, -0.0, 1.0, 0.0, -0.0, 0.0, np.inf, -np.inf, np.inf, 1.0, np.nan, -1.0]
-                ),
+                Sample((12,), values=[0.0, -0.0, 1.0, 0.0, -0.0, 0.0, np.inf, -np.inf, np.inf, 1.0, np.nan, -1.0]),
                 Sample(
                     (12,),
                     values=[-1.0, -1.0, 0.0, 0.0, -0.0, -0.0, np.inf, np.inf, -np.inf, -np.inf, 1.0, 0.0],
@@ -348,12 +338,8 @@ def sinc(x: Any) -> Any:
 sin = unary_function(sin_p, np.sin, doc="The sine of x radians.")
 cos = unary_function(cos_p, np.cos, doc="The cosine of x radians.")
 tan = unary_function(tan_p, np.tan, doc="The tangent of x radians.")
-arcsin = unary_function(
-    arcsin_p, np.arcsin, doc="The angle in [-pi/2, pi/2] radians whose sine is x; NaN outside [-1, 1]."
-)
-arccos = unary_function(
-    arccos_p, np.arccos, doc="The angle in [0, pi] radians whose cosine is x; NaN outside [-1, 1]."
-)
+arcsin = unary_function(arcsin_p, np.arcsin, doc="The angle in [-pi/2, pi/2] radians whose sine is x; NaN outside [-1, 1].")
+arccos = unary_function(arccos_p, np.arccos, doc="The angle in [0, pi] radians whose cosine is x; NaN outside [-1, 1].")
 arctan = unary_function(arctan_p, np.arctan, doc="The angle in [-pi/2, pi/2] radians whose tangent is x.")
 sinh = unary_function(sinh_p, np.sinh, doc="The hyperbolic sine.")
 cosh = unary_function(cosh_p, np.cosh, doc="The hyperbolic cosine.")

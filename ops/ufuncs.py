@@ -41,9 +41,7 @@ def _loop(ufunc: Any, types: tuple[tuple[DType, bool], ...]) -> tuple[DType, ...
     return tuple(d if d.name == "bfloat16" else promote(types)[0] for d in found)
 
 
-def unary_function(
-    primitive: Primitive, *ufuncs: Any, doc: str, operator: str | None = None
-) -> Callable[[Any], Any]:
+def unary_function(primitive: Primitive, *ufuncs: Any, doc: str, operator: str | None = None) -> Callable[[Any], Any]:
     """The public function of an elementwise primitive, registered for NumPy's ufuncs (the first one says the dtypes)."""
 
     def function(x: Any) -> Any:
@@ -52,9 +50,7 @@ def unary_function(
     return named(function, ufuncs[0].__name__, doc, ufuncs, operator)
 
 
-def binary_function(
-    primitive: Primitive, *ufuncs: Any, doc: str, operator: str | None = None
-) -> Callable[[Any, Any], Any]:
+def binary_function(primitive: Primitive, *ufuncs: Any, doc: str, operator: str | None = None) -> Callable[[Any, Any], Any]:
     """As `unary_function`, of two operands."""
 
     def function(x: Any, y: Any) -> Any:

@@ -17,14 +17,10 @@ from .slicing import slice_p, slice_size
 from .structure import zeros
 
 
-def _abstract(
-    x: ArraySpec, values: ArraySpec, *, start: Shape, stop: Shape, step: tuple[int, ...]
-) -> ArraySpec:
+def _abstract(x: ArraySpec, values: ArraySpec, *, start: Shape, stop: Shape, step: tuple[int, ...]) -> ArraySpec:
     window = tuple(map(slice_size, start, stop, step, x.shape))
     if x.dtype != values.dtype or len(window) != values.ndim or not all(map(same_dim, window, values.shape)):
-        raise ShapeError(
-            f"update_slice: the values are {values!r}, the window has shape {list(window)} in {x!r}"
-        )
+        raise ShapeError(f"update_slice: the values are {values!r}, the window has shape {list(window)} in {x!r}")
     return make_spec(x.shape, x.dtype)
 
 
@@ -142,11 +138,7 @@ def _simplify(ctx: Any, x: Any, values: Any, *, start: Shape, stop: Shape, step:
     size = product(ctx.spec(values).shape)
     if not isinstance(size, Dim) and size == 0:
         return x
-    return (
-        values
-        if all(map(is_whole, start, stop, step, ctx.spec(x).shape)) and not ctx.spec(values).weak
-        else None
-    )
+    return values if all(map(is_whole, start, stop, step, ctx.spec(x).shape)) and not ctx.spec(values).weak else None
 
 
 def _case(
@@ -157,9 +149,7 @@ def _case(
     **more: Any,
 ) -> Case:
     start, stop, step = (tuple(s[i] for s in slices) for i in range(3))
-    return Case(
-        (Sample(shape, dtype), Sample(window, dtype)), {"start": start, "stop": stop, "step": step}, **more
-    )
+    return Case((Sample(shape, dtype), Sample(window, dtype)), {"start": start, "stop": stop, "step": step}, **more)
 
 
 update_slice_p = Primitive(

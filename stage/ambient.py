@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -47,7 +47,7 @@ def _functions() -> dict[str, Callable[..., Any]]:
 
 
 @contextmanager
-def no_ambient_randomness() -> Iterator[None]:
+def no_ambient_randomness() -> Generator[None]:
     """Raise TracingError where the code inside draws from `numpy.random` while it is traced on this thread."""
     global _active
     with _lock:
@@ -71,7 +71,7 @@ def no_ambient_randomness() -> Iterator[None]:
 
 
 def _fingerprint() -> tuple[Any, ...]:
-    state: Any = np.random.get_state(legacy=False)
+    state: Any = np.random.get_state(legacy=False)  # noqa: NPY002, the legacy generator is what is watched
     if "key" not in state["state"]:
         return (repr(state),)
     return (state["bit_generator"], state["state"]["key"].tobytes(), state["state"]["pos"], state["has_gauss"], state["gauss"])

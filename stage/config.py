@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -155,7 +155,7 @@ class Config:
     """The face of the options: attributes, and a context manager when called."""
 
     @contextmanager
-    def __call__(self, **changes: Any) -> Iterator[None]:
+    def __call__(self, **changes: Any) -> Generator[None]:
         token = _block.set(_changed(current_options(), changes))
         try:
             yield

@@ -266,4 +266,3 @@ def _build(wiring: Sequence[Any], leaves: Sequence[_Node], positions: Sequence[t
     parameters = [inspect.Parameter(f"x{i}", keyword) for i in range(len(inputs))]
     signature = Signature(parameters, [n.spec for n in leaves], "deferred")
     return StagedProgram(program, signature, structure(tuple(range(len(positions)))))
-

@@ -257,16 +257,9 @@ def _floordiv_int(a: Dim, c: int) -> DimLike:
     rest, constant, g = _modulo(a, c)
     if g > 1:  # (g*p + k) // (g*c) = (p + k // g) // c
         return add(quotient, floordiv(add(divide_poly(rest, g)[0], constant // g), c // g))
-    if (
-        isinstance(rest, Dim)
-        and len(rest.terms) == 1
-        and rest.terms[0][0] == 1
-        and len(rest.terms[0][1]) == 1
-    ):
+    if isinstance(rest, Dim) and len(rest.terms) == 1 and rest.terms[0][0] == 1 and len(rest.terms[0][1]) == 1:
         inner = rest.terms[0][1][0]
-        if isinstance(inner, FloorDiv) and not isinstance(
-            inner.b, Dim
-        ):  # (x // m + k) // c = (x + k*m) // (m*c)
+        if isinstance(inner, FloorDiv) and not isinstance(inner.b, Dim):  # (x // m + k) // c = (x + k*m) // (m*c)
             return add(quotient, floordiv(add(inner.a, constant * inner.b), inner.b * c))
     rest = add(rest, constant)
     known = _constant_quotient(rest, c)
@@ -280,9 +273,7 @@ def _mod_int(a: Dim, c: int) -> DimLike:
     rest, constant, g = _modulo(a, c)
     for k, atoms in rest.terms if isinstance(rest, Dim) else ():
         for i, atom in enumerate(atoms):
-            if (
-                isinstance(atom, Mod) and not isinstance(atom.b, Dim) and k * atom.b % c == 0
-            ):  # (x % 6) % 3 = x % 3
+            if isinstance(atom, Mod) and not isinstance(atom.b, Dim) and k * atom.b % c == 0:  # (x % 6) % 3 = x % 3
                 others = _make({atoms[:i] + atoms[i + 1 :]: k})
                 return mod(add(subtract(a, _make({atoms: k})), multiply(others, atom.a)), c)
     if g > 1:  # (g*p + k) % (g*c) = g * ((p + k // g) % c) + k % g
@@ -340,9 +331,7 @@ def _lower(d: DimLike, depth: int) -> int | None:
                 low = max(low, *known, -math.inf)
             elif len(known) == len(lows):
                 low = max(low, min(known))
-        elif isinstance(atom, FloorDiv) and not isinstance(
-            atom.b, Dim
-        ):  # c * (a // c) = a - a % c, 0 <= a % c < c
+        elif isinstance(atom, FloorDiv) and not isinstance(atom.b, Dim):  # c * (a // c) = a - a % c, 0 <= a % c < c
             rest = scale(subtract(d, _make({atoms: k})), atom.b)
             bound = _lower(add(rest, scale(atom.a, k)), depth - 1)
             if bound is not None:

@@ -45,9 +45,7 @@ class FloorDiv(_Atom):
     text: str = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "text", f"{_operand_text(self.a, left=True)} // {_operand_text(self.b, left=False)}"
-        )
+        object.__setattr__(self, "text", f"{_operand_text(self.a, left=True)} // {_operand_text(self.b, left=False)}")
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
@@ -59,9 +57,7 @@ class Mod(_Atom):
     text: str = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "text", f"{_operand_text(self.a, left=True)} % {_operand_text(self.b, left=False)}"
-        )
+        object.__setattr__(self, "text", f"{_operand_text(self.a, left=True)} % {_operand_text(self.b, left=False)}")
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)

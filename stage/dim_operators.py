@@ -174,9 +174,7 @@ def _binary(ufunc: Any, a: Any, b: Any) -> Any:
     dim, other = (a, b) if isinstance(a, DimOperators) else (b, a)
     if x is not None and y is not None and ufunc in _EXACT:
         return dim.exact(ufunc, x, y)
-    if _array_hook is None or not isinstance(
-        other, DimOperators | int | float | complex | np.ndarray | np.generic
-    ):
+    if _array_hook is None or not isinstance(other, DimOperators | int | float | complex | np.ndarray | np.generic):
         return NotImplemented
     return _array_hook(ufunc, "__call__", (a, b), {})
 

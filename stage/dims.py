@@ -77,9 +77,7 @@ def as_dim(x: int | str | Dim | np.integer[Any]) -> DimLike:
     elif isinstance(number, int | np.integer) and not isinstance(number, bool):
         result = int(x)
     else:
-        raise TypeError(
-            f"a dim is an int or the text of an integer expression of names, not {type(x).__name__} {x!r}"
-        )
+        raise TypeError(f"a dim is an int or the text of an integer expression of names, not {type(x).__name__} {x!r}")
     if not isinstance(result, Dim) and result < 0:
         raise ShapeError(f"a dim cannot be negative: {x}")
     return result
@@ -245,9 +243,5 @@ def _evaluate_atom(atom: Atom, sizes: Mapping[str, int]) -> int:
 def is_name(d: DimLike) -> bool:
     """True for a dim that is one name standing alone."""
     return (
-        isinstance(d, Dim)
-        and len(d.terms) == 1
-        and d.terms[0][0] == 1
-        and len(d.terms[0][1]) == 1
-        and isinstance(d.terms[0][1][0], Name)
+        isinstance(d, Dim) and len(d.terms) == 1 and d.terms[0][0] == 1 and len(d.terms[0][1]) == 1 and isinstance(d.terms[0][1][0], Name)
     )

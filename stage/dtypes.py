@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -65,10 +66,8 @@ def as_dtype(dtype: Any, what: str = "dtype") -> DType:
         )
         raise DTypeError(f"{what}: {kind} ({result.name}) cannot be staged; arrays of real numbers or booleans can")
     result = np.dtype(result.name) if result.name != "bfloat16" else result
-    try:
+    with suppress(TypeError):  # what cannot be hashed is not kept
         _cache[given] = result
-    except TypeError:
-        pass
     return result
 
 
@@ -150,5 +149,3 @@ def to_floating(dtype: DType) -> DType:
     if dtype.itemsize == 2:
         return FLOAT32
     return FLOAT64
-
-

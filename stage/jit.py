@@ -80,9 +80,7 @@ class JitFunction:
         bound = self._signature.bind(*args, **kwargs)
         for name in self._static & set(bound.arguments):
             bound.arguments[name] = StaticSpec(bound.arguments[name])
-        return stage(
-            self._function, specs=bound.args, kw_specs=bound.kwargs, donate_argnames=self._donate, name=self.__name__
-        )
+        return stage(self._function, specs=bound.args, kw_specs=bound.kwargs, donate_argnames=self._donate, name=self.__name__)
 
 
 def _leaf_key(leaf: Any) -> Any:

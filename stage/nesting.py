@@ -49,9 +49,7 @@ def replace_programs(program: Program, new: Mapping[Program, Program]) -> Progra
     """The Program with the Programs in its params replaced; itself where none changes."""
     if all(new.get(p, p) is p for p in direct_programs(program)):
         return program
-    equations = [
-        Equation(e.primitive, e.inputs, _replaced_params(e.params, new), e.outputs, e.source) for e in program.equations
-    ]
+    equations = [Equation(e.primitive, e.inputs, _replaced_params(e.params, new), e.outputs, e.source) for e in program.equations]
     return Program(program.inputs, equations, program.outputs, program.name)
 
 

@@ -156,7 +156,7 @@ class Primitive:
             yield "has `jvp_with_output`, as sub-program ops do, and needs `vjp`"
         derivatives = (self.jvp, self.linear, self.vjp, self.nondifferentiable, self.decompose)
         if all(rule is None for rule in derivatives):
-            yield "needs `jvp`, `linear`, `vjp`, `decompose` or nondifferentiable=\"reason\""
+            yield 'needs `jvp`, `linear`, `vjp`, `decompose` or nondifferentiable="reason"'
         if self.nondifferentiable is not None and any(r is not None for r in (self.jvp, self.linear, self.transpose, self.vjp)):
             yield "is nondifferentiable and yet has derivative rules"
         if self.linear is not None and self.transpose is None:
@@ -199,9 +199,7 @@ class Primitive:
             if type(value) is not np.ndarray:
                 value = outputs[i] = np.asarray(value)
             if value.dtype != spec.dtype or (value.shape != spec.shape and spec.is_static and not same_shape_key(value.shape, spec.shape)):
-                raise ProgramError(
-                    f"{self.name}: the NumPy rule gave {value.dtype.name}{list(value.shape)}, the abstract rule {spec!r}"
-                )
+                raise ProgramError(f"{self.name}: the NumPy rule gave {value.dtype.name}{list(value.shape)}, the abstract rule {spec!r}")
         return outputs
 
     def __repr__(self) -> str:

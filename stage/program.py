@@ -131,9 +131,7 @@ class Program:
         """True if any spec or param inside holds a symbolic dim."""
         if any(not s.is_static for s in (*self.in_specs, *self.out_specs)):
             return True
-        return any(
-            any(not v.spec.is_static for v in e.outputs) or any(has_dims(p) for p in e.params.values()) for e in self.equations
-        )
+        return any(any(not v.spec.is_static for v in e.outputs) or any(has_dims(p) for p in e.params.values()) for e in self.equations)
 
     def __repr__(self) -> str:
         return f"<Program {self.name}: {len(self.inputs)} inputs, {len(self.equations)} equations, {len(self.outputs)} outputs>"

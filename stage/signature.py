@@ -15,7 +15,7 @@ import numpy as np
 from . import tree
 from .dims import Dim, is_name, names_of
 from .dtypes import as_dtype, kind_rank, python_scalar_dtype, short_name
-from .errors import DTypeError, ShapeError, SignatureTypeError, SignatureValueError
+from .errors import DTypeError, ProgramError, ShapeError, SignatureTypeError, SignatureValueError
 from .interpreter import as_array, bind_dims, concrete_shape
 from .names import file_names, input_roots
 from .primitive import Array
@@ -45,19 +45,17 @@ class Signature:
         self.name = name
         self.parameters = tuple(p.replace(default=inspect.Parameter.empty) for p in parameters)
         self.argument_names = tuple(p.name for p in self.parameters)
-        self.static_arguments = {
-            p.name: v.value for p, v in zip(self.parameters, values, strict=True) if isinstance(v, StaticSpec)
-        }
+        self.static_arguments = {p.name: v.value for p, v in zip(self.parameters, values, strict=True) if isinstance(v, StaticSpec)}
         kept = [(p, v) for p, v in zip(self.parameters, values, strict=True) if not isinstance(v, StaticSpec)]
         self.dynamic_names = tuple(p.name for p, _ in kept)
         entries, self.tree = tree.flatten_with_paths(tuple(v for _, v in kept))
         self.statics = {i: leaf.value for i, (_, leaf) in enumerate(entries) if isinstance(leaf, StaticSpec)}
         paths = [path for path, _ in entries]
-        self.leaf_paths = tuple(tree.path_text(p[1:], self.dynamic_names[p[0].index]) for p in paths)
+        self.leaf_paths = tuple(tree.path_text(p[1:], self.dynamic_names[argument_index(p)]) for p in paths)
         dynamic = [i for i in range(len(entries)) if i not in self.statics]
         self.paths = tuple(self.leaf_paths[i] for i in dynamic)
         roots = input_roots(self.dynamic_names)
-        self.file_names = file_names([(roots[paths[i][0].index], paths[i][1:]) for i in dynamic])
+        self.file_names = file_names([(roots[argument_index(paths[i])], paths[i][1:]) for i in dynamic])
         self.specs: tuple[ArraySpec, ...] = tuple(entries[i][1] for i in dynamic)
         # Inputs whose arrays fit when dtype and shape are equal: comparing an int with a symbolic dim would raise.
         self._plain = frozenset(i for i, spec in enumerate(self.specs) if spec.is_static and not spec.weak)
@@ -88,7 +86,9 @@ class Signature:
     def _check_static(self, path: str, wanted: Any, got: Any) -> None:
         got = got.value if isinstance(got, StaticSpec) else got
         if type(got) is not type(wanted) or got != wanted:
-            raise SignatureValueError(f"{self.name}: static argument {path} was staged as {wanted!r}, got {got!r}; stage the function anew for it")
+            raise SignatureValueError(
+                f"{self.name}: static argument {path} was staged as {wanted!r}, got {got!r}; stage the function anew for it"
+            )
 
     def flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         """The dynamic leaves of a call."""
@@ -161,7 +161,9 @@ class Signature:
         if spec.shape != ():
             raise SignatureValueError(f"{self.name}: {self.paths[index]} is a number, staged for {spec!r}")
         if kind_rank(python_scalar_dtype(value)) > kind_rank(spec.dtype):
-            raise SignatureValueError(f"{self.name}: {self.paths[index]} is {type(value).__name__} {value!r}, staged for {short_name(spec.dtype)}")
+            raise SignatureValueError(
+                f"{self.name}: {self.paths[index]} is {type(value).__name__} {value!r}, staged for {short_name(spec.dtype)}"
+            )
         if spec.dtype.kind in "iu":
             limits = np.iinfo(spec.dtype)
             if not limits.min <= value <= limits.max:
@@ -170,9 +172,7 @@ class Signature:
 
     def _check_shape(self, index: int, array: Array) -> None:
         spec = self.specs[index]
-        fits = array.ndim == len(spec.shape) and all(
-            isinstance(d, Dim) or d == n for d, n in zip(spec.shape, array.shape, strict=True)
-        )
+        fits = array.ndim == len(spec.shape) and all(isinstance(d, Dim) or d == n for d, n in zip(spec.shape, array.shape, strict=True))
         if not fits:
             raise SignatureValueError(f"{self.name}: {self.paths[index]} has shape {array.shape}, staged for {spec!r}")
 
@@ -190,7 +190,6 @@ class Signature:
         for path, spec, array in zip(self.paths, self.specs, arrays, strict=True):
             if array.shape != concrete_shape(spec.shape, known):
                 raise SignatureValueError(f"{self.name}: {path} has shape {array.shape}, staged for {spec!r} with {known}")
-
 
     def values(self, leaves: Sequence[Any]) -> dict[str, Any]:
         """The arguments' trees by name, with these dynamic leaves and StaticSpecs for the static values."""
@@ -236,6 +235,14 @@ def _prune(value: Any) -> Any:
     return tree.map(lambda leaf: None if isinstance(leaf, _Removed) else leaf, value)
 
 
+def argument_index(path: tree.Path) -> int:
+    """The argument that a path into the tuple of all arguments starts with."""
+    first = path[0]
+    if not isinstance(first, tree.Index):
+        raise ProgramError(f"{first!r} is no argument")
+    return first.index
+
+
 def leaf_spec(leaf: Any, path: str) -> ArraySpec | StaticSpec:
     """The spec meant by one leaf of examples or specs; TypeError naming the argument for what cannot be staged."""
     if isinstance(leaf, ArraySpec | StaticSpec):
@@ -265,4 +272,6 @@ def check_names(signature: Signature) -> None:
         for dim in spec.shape:
             if isinstance(dim, Dim) and not set(names_of(dim)) <= alone:
                 missing = ", ".join(sorted(set(names_of(dim)) - alone))
-                raise ShapeError(f"{path}: the size of {missing} in dim {dim} cannot be told; a name must stand alone as a dim of some input")
+                raise ShapeError(
+                    f"{path}: the size of {missing} in dim {dim} cannot be told; a name must stand alone as a dim of some input"
+                )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import FrameType
@@ -15,6 +15,7 @@ import numpy as np
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _MODELS = os.path.join(_PACKAGE, "models")
+_COMMANDS = os.path.join(_PACKAGE, "export", "cli")
 _NUMPY = os.path.dirname(os.path.abspath(np.__file__))
 
 
@@ -37,31 +38,35 @@ class Source(NamedTuple):
 
 
 _scope: ContextVar[str] = ContextVar("onstage_scope", default="")
-_internal_files: dict[str, bool] = {}
+# Of a file on the stack: the user's, ours or NumPy's, or of the command line. The frames around the last are those of its libraries.
+_USER, _INTERNAL, _OUTERMOST = 0, 1, 2
+_kinds: dict[str, int] = {}
 _sources: dict[tuple[str, int, str], Source] = {}
 
 
-def _is_internal(file: str) -> bool:
-    known = _internal_files.get(file)
+def _kind_of(file: str) -> int:
+    known = _kinds.get(file)
     if known is None:
         path = os.path.abspath(file)
-        known = (path.startswith(_PACKAGE + os.sep) and not path.startswith(_MODELS + os.sep)) or path.startswith(
-            _NUMPY + os.sep
-        )
-        known = known or file.startswith("<frozen ")
-        _internal_files[file] = known
+        ours = path.startswith(_PACKAGE + os.sep) and not path.startswith(_MODELS + os.sep)
+        known = _INTERNAL if ours or path.startswith(_NUMPY + os.sep) or file.startswith("<frozen ") else _USER
+        if path.startswith(_COMMANDS + os.sep):
+            known = _OUTERMOST
+        _kinds[file] = known
     return known
 
 
 def user_source() -> Source | None:
-    """The innermost line on this thread's stack that is neither onstage's nor NumPy's."""
+    """The innermost line on this thread's stack that is neither onstage's nor NumPy's; None above a verb of the command line."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        internal = _internal_files.get(file)
-        if internal is None:
-            internal = _is_internal(file)
-        if not internal:
+        kind = _kinds.get(file)
+        if kind is None:
+            kind = _kind_of(file)
+        if kind == _OUTERMOST:
+            return None
+        if kind == _USER:
             key = (file, frame.f_lineno, _scope.get())
             source = _sources.get(key)
             if source is None:
@@ -72,7 +77,7 @@ def user_source() -> Source | None:
 
 
 @contextmanager
-def scope(name: str) -> Iterator[None]:
+def scope(name: str) -> Generator[None]:
     """Name the nodes that are made inside: `with ons.scope("layer1"): ...` gives `layer1/matmul@train.py:41`."""
     if not isinstance(name, str) or not name or "/" in name or "@" in name:
         raise ValueError(f"scope: a name without '/' and '@' is needed, got {name!r}")

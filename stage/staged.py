@@ -172,9 +172,7 @@ class StagedProgram:
                     raise ShapeError(f"{self.name}: frozen arrays disagree on dim {dim}: {sizes[str(dim)]} and {size}")
         program = substitute_dims(self.program, sizes)
         builder = ProgramBuilder()
-        args = [
-            constant(arrays[i], spec) if i in arrays else builder.add_input(spec) for i, spec in enumerate(program.in_specs)
-        ]
+        args = [constant(arrays[i], spec) if i in arrays else builder.add_input(spec) for i, spec in enumerate(program.in_specs)]
         outputs = builder.inline(program, args)
         return StagedProgram(
             builder.build(outputs, program.name), self.signature.without(set(arrays), program.in_specs), self.out_tree, donate=self.donate
@@ -183,9 +181,7 @@ class StagedProgram:
     def _indices(self, path: str) -> list[int]:
         names = (self.signature.paths, self.signature.file_names)
         found = [
-            i
-            for i in range(len(self.signature.specs))
-            if any(n[i] == path or n[i].startswith((path + ".", path + "[")) for n in names)
+            i for i in range(len(self.signature.specs)) if any(n[i] == path or n[i].startswith((path + ".", path + "[")) for n in names)
         ]
         if not found:
             raise SignatureValueError(f"{self.name}: no input {path!r} to freeze; there are {', '.join(self.signature.paths)}")

@@ -152,7 +152,7 @@ def result_leaf(leaf: Any, path: str, label: str) -> Any:
             leaf_spec(leaf, f"{label}: {path}")
         return leaf
     if isinstance(leaf, Dim):
-        return np.add(leaf, 0)
+        return leaf + np.asarray(0)
     if hasattr(leaf, "__array__") and not isinstance(leaf, type):
         return np.asarray(leaf)
     raise TracingError(f"{label}: {path} is {type(leaf).__name__}, which is no array; return arrays, numbers, or trees of them")

@@ -80,9 +80,7 @@ def decode_static(obj: Any) -> Any:
 def unknown_in(value: Any) -> UnknownStatic | None:
     """The first UnknownStatic in a decoded value."""
     if isinstance(value, tuple):
-        return next(
-            (u for item in cast("tuple[Any, ...]", value) if (u := unknown_in(item)) is not None), None
-        )
+        return next((u for item in cast("tuple[Any, ...]", value) if (u := unknown_in(item)) is not None), None)
     return value if isinstance(value, UnknownStatic) else None
 
 

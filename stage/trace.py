@@ -115,9 +115,7 @@ class Trace:
         self.constants[id(array)] = (array, const)
         return const
 
-    def record(
-        self, primitive: Primitive, atoms: tuple[Atom, ...], params: dict[str, Any], results: Sequence[Array] | None = None
-    ) -> Any:
+    def record(self, primitive: Primitive, atoms: tuple[Atom, ...], params: dict[str, Any], results: Sequence[Array] | None = None) -> Any:
         """Append an equation; gives its output tracer, or a tuple of them. results: the outputs' values, where they were computed already."""
         specs, several = primitive.infer(tuple([a.spec for a in atoms]), params)
         source = user_source() if self.sources else None
@@ -289,4 +287,3 @@ def lift_constant(const: Const) -> Tracer:
 def is_tracing() -> bool:
     """True while a function is traced on this thread."""
     return bool(_stack.traces)
-

@@ -136,9 +136,7 @@ class Tracer:
         if not shape:
             raise TypeError("len() of unsized object")
         if isinstance(shape[0], Dim):
-            raise ConcretizationError(
-                f"len() of an array of shape {list(shape)}: the size is known only at run time; use x.shape[0]"
-            )
+            raise ConcretizationError(f"len() of an array of shape {list(shape)}: the size is known only at run time; use x.shape[0]")
         return shape[0]
 
     def __iter__(self) -> Iterator[Any]:
@@ -221,9 +219,7 @@ class Tracer:
     def __format__(self, format_spec: str) -> str:
         if not format_spec:
             return repr(self)
-        self._concretize(
-            f"formatting (:{format_spec})", "print it without a format, which gives its shape and dtype"
-        )
+        self._concretize(f"formatting (:{format_spec})", "print it without a format, which gives its shape and dtype")
 
     def tolist(self) -> NoReturn:
         self._concretize(".tolist()", "keep the array as it is")
@@ -261,9 +257,7 @@ class Tracer:
             if not isinstance(value, Tracer) or value._pending is not self._pending:
                 raise pending_error()
             if not same_index(self._pending.index, index):
-                raise MutationError(
-                    "an updated view is stored at another index than it was taken from; use x.at[i].add(v)"
-                )
+                raise MutationError("an updated view is stored at another index than it was taken from; use x.at[i].add(v)")
             value._pending = self._pending = None
         self._replace(_frontend.setitem(self, index, value), "x[i] = v", "x = x.at[i].set(v)", value)
 
@@ -283,14 +277,10 @@ class Tracer:
                 f"write {way_out}, or copy first: x = x.copy()"
             )
         if any(base() is not None for base in self._ancestors):
-            raise MutationError(
-                f"{how} changes a view, and the array under it is still in use; write {way_out}, or copy the view first"
-            )
+            raise MutationError(f"{how} changes a view, and the array under it is still in use; write {way_out}, or copy the view first")
         views = [view for reference in self._views or () if (view := reference()) is not None]
         if any(view is not value for view in views):
-            raise MutationError(
-                f"{how} changes an array of which a view is still in use; write {way_out}, or copy the view first"
-            )
+            raise MutationError(f"{how} changes an array of which a view is still in use; write {way_out}, or copy the view first")
         if new.shape != self.shape:
             raise ShapeError(f"{how}: the result has shape {list(new.shape)}, the array {list(self.shape)}")
         for view in views:
@@ -304,9 +294,7 @@ class Tracer:
         if result is NotImplemented:
             return result
         if not np.can_cast(result.dtype, self.dtype, casting="same_kind"):
-            raise TypeError(
-                f"Cannot cast ufunc '{name}' output from {result.dtype!r} to {self.dtype!r} with casting rule 'same_kind'"
-            )
+            raise TypeError(f"Cannot cast ufunc '{name}' output from {result.dtype!r} to {self.dtype!r} with casting rule 'same_kind'")
         if result.dtype != self.dtype:
             result = _frontend.cast(result, self.spec)
         base = None if self._base is None else self._base()

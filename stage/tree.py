@@ -180,9 +180,7 @@ def _difference(expected: TreeDef, got: TreeDef, path: Path, root: str) -> str |
     return None
 
 
-def broadcast_prefix(
-    prefix: Any, full: Any, is_leaf: Callable[[Any], bool] | None = None, root: str = ""
-) -> list[Any]:
+def broadcast_prefix(prefix: Any, full: Any, is_leaf: Callable[[Any], bool] | None = None, root: str = "") -> list[Any]:
     """The leaves of prefix, each repeated for all leaves of full below it, as JAX's in_axes.
 
     None is a leaf of prefix, and so is what is_leaf says. full is a tree or a TreeDef. ValueError, naming the path
@@ -193,9 +191,7 @@ def broadcast_prefix(
     return out
 
 
-def _broadcast(
-    prefix: Any, full: TreeDef, is_leaf: Callable[[Any], bool] | None, path: Path, root: str, out: list[Any]
-) -> None:
+def _broadcast(prefix: Any, full: TreeDef, is_leaf: Callable[[Any], bool] | None, path: Path, root: str, out: list[Any]) -> None:
     kind = kind_of(_type(prefix))
     if prefix is None or kind is None or (is_leaf is not None and is_leaf(prefix)):
         out.extend([prefix] * full.num_leaves)

@@ -115,12 +115,7 @@ class TreeDef:
             return True
         if not isinstance(other, TreeDef):
             return NotImplemented
-        return (
-            self.kind is other.kind
-            and self.num_leaves == other.num_leaves
-            and self.aux == other.aux
-            and self.children == other.children
-        )
+        return self.kind is other.kind and self.num_leaves == other.num_leaves and self.aux == other.aux and self.children == other.children
 
     def __repr__(self) -> str:
         if self.kind is None:
@@ -277,9 +272,7 @@ def register(cls: type[Any], flatten: Flatten, unflatten: Unflatten) -> None:
         try:
             hash(aux)
         except TypeError as error:
-            raise TypeError(
-                f"tree type {kind.label}: aux must be hashable, got {type(aux).__name__}"
-            ) from error
+            raise TypeError(f"tree type {kind.label}: aux must be hashable, got {type(aux).__name__}") from error
         return list(children), aux, None
 
     kind = Kind("registered", cls, flatten_obj, lambda aux, order, children: unflatten(aux, children))
@@ -296,9 +289,7 @@ def _encode_key(key: Any, what: str) -> Any:
         return {"float": repr(key)}
     if type(key) is tuple:
         return {"tuple": [_encode_key(k, what) for k in cast("tuple[Any, ...]", key)]}
-    raise TypeError(
-        f"{what} {key!r} of type {type(key).__name__} cannot be stored: use str, int, float, bool, None or tuples of them"
-    )
+    raise TypeError(f"{what} {key!r} of type {type(key).__name__} cannot be stored: use str, int, float, bool, None or tuples of them")
 
 
 def _decode_key(obj: Any) -> Any:
@@ -352,9 +343,7 @@ def _decode(obj: Any) -> TreeDef:
             cls = _resolve(label)
             kind = None if cls is None else kind_of(cls)
             if cls is None or kind is None or kind.name != "registered":
-                raise ValueError(
-                    f"tree type {label} is not registered here: import its module and register it first"
-                )
+                raise ValueError(f"tree type {label} is not registered here: import its module and register it first")
             return _node(cls, _decode_key(aux), None, tuple(_decode(c) for c in items))
         case {"namedtuple": str(label), "fields": [*fields], "children": [*items]}:
             return _decode_fields("namedtuple", label, tuple(fields), items)
@@ -398,9 +387,7 @@ def _decode_fields(name: str, label: str, fields: tuple[Any, ...], items: list[A
     if cls is None or kind is None or kind.name != name or kind.fields != fields:
         cls = _stand_in(name, label, fields)
     if len(fields) != len(children):
-        raise ValueError(
-            f"not an encoded {name}: {label} with {len(fields)} fields and {len(children)} children"
-        )
+        raise ValueError(f"not an encoded {name}: {label} with {len(fields)} fields and {len(children)} children")
     return _node(cls, fields, None, children)
 
 

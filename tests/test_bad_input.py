@@ -45,9 +45,7 @@ def nothing_half_done(tmp_path: Path) -> Iterator[None]:
     assert [p for p in tmp_path.rglob("*") if p.name.endswith(".tmp")] == []
 
 
-def refused(
-    call: Callable[[], object], error: type[Exception], builtin: type[Exception], message: str
-) -> None:
+def refused(call: Callable[[], object], error: type[Exception], builtin: type[Exception], message: str) -> None:
     """The call raises exactly `error`, which is a `builtin` too, with a message that holds `message` and names this file's line."""
     with pytest.raises(error) as caught:
         call()
@@ -90,17 +88,13 @@ def test_calls(program, args, kwargs, error, builtin, message):
 def test_calls_with_numbers():
     counted = ons.stage(lambda n: n * 2, 3)
     refused(lambda: counted(1.5), ons.SignatureValueError, ValueError, "n is float 1.5, staged for i64")
-    with pytest.raises(
-        OverflowError, match="n: Python integer 1180591620717411303424 out of bounds for int64"
-    ):
+    with pytest.raises(OverflowError, match="n: Python integer 1180591620717411303424 out of bounds for int64"):
         counted(2**70)
 
 
 def test_static_arguments():
     powered = ons.stage(lambda x, n: x**n, X, ons.StaticSpec(2))
-    refused(
-        lambda: powered(X, 3), ons.SignatureValueError, ValueError, "static argument n was staged as 2, got 3"
-    )
+    refused(lambda: powered(X, 3), ons.SignatureValueError, ValueError, "static argument n was staged as 2, got 3")
     refused(
         lambda: powered(X, True),
         ons.SignatureValueError,
@@ -151,9 +145,7 @@ def test_control_flow_on_data(function, message):
 
 
 def test_the_users_line_is_named():
-    with pytest.raises(
-        ons.ConcretizationError, match=r"at test_bad_input\.py:\d+: return x if x\.sum\(\) > 0 else -x$"
-    ):
+    with pytest.raises(ons.ConcretizationError, match=r"at test_bad_input\.py:\d+: return x if x\.sum\(\) > 0 else -x$"):
         ons.stage(branch, X)
     with pytest.raises(ons.ConcretizationError, match=r"at test_bad_input\.py:\d+: while x\[0\] < 10:$"):
         ons.stage(ons.grad(lambda x: loop(x).sum()), X)
@@ -490,9 +482,7 @@ def test_two_sizes_for_one_dim_in_the_file(tmp_path, level):
             "x: the size of B in dim 2*B cannot be told",
         ),
         (
-            lambda: ons.stage(
-                lambda x, y: x + y, specs=(ons.ArraySpec(("A",), "f4"), ons.ArraySpec(("B",), "f4"))
-            ),
+            lambda: ons.stage(lambda x, y: x + y, specs=(ons.ArraySpec(("A",), "f4"), ons.ArraySpec(("B",), "f4"))),
             "cannot broadcast dims A and B",
         ),
         (lambda: ons.stage(lambda x: x + np.ones(4), X), "add: shapes [3], [4] do not broadcast"),
@@ -624,12 +614,8 @@ for external in ("never", "always"):
 @pytest.mark.skipif(os.name != "posix", reason="limits on the size of files are POSIX's")
 def test_a_write_that_stops_half_way(tmp_path):
     target = tmp_path / "a.onnx"
-    result = subprocess.run(
-        [sys.executable, "-c", _LIMITED, str(target)], capture_output=True, text=True, check=True
-    )
-    assert (
-        result.stdout.splitlines() == [f"OSError {errno.EFBIG} cannot save: {os.strerror(errno.EFBIG)}"] * 2
-    )
+    result = subprocess.run([sys.executable, "-c", _LIMITED, str(target)], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines() == [f"OSError {errno.EFBIG} cannot save: {os.strerror(errno.EFBIG)}"] * 2
     assert list(tmp_path.iterdir()) == []
 
 

@@ -47,9 +47,7 @@ def source_files() -> list[tuple[str, Path]]:
     files: list[tuple[str, Path]] = []
     for layer in LAYERS:
         folder = (PACKAGE / layer).resolve()
-        files += [
-            (f"{layer}/{path.relative_to(folder).as_posix()}", path) for path in sorted(folder.rglob("*.py"))
-        ]
+        files += [(f"{layer}/{path.relative_to(folder).as_posix()}", path) for path in sorted(folder.rglob("*.py"))]
     return files + [(path.name, path) for path in sorted(PACKAGE.glob("*.py"))]
 
 
@@ -104,14 +102,7 @@ def layer_faults(name: str, tree: ast.AST) -> list[str]:
 def nested_imports(tree: ast.AST) -> list[int]:
     """Lines of the imports inside functions."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    return sorted(
-        {
-            node.lineno
-            for function in functions
-            for node in ast.walk(function)
-            if isinstance(node, ast.Import | ast.ImportFrom)
-        }
-    )
+    return sorted({node.lineno for function in functions for node in ast.walk(function) if isinstance(node, ast.Import | ast.ImportFrom)})
 
 
 def is_importer(node: ast.Name | ast.Attribute) -> bool:
@@ -163,12 +154,8 @@ def test_every_folder_is_a_package(layer: str) -> None:
 
 
 def test_import_loads_only_numpy() -> None:
-    program = (
-        "import sys, json; import onstage; print(json.dumps(sorted({n.split('.')[0] for n in sys.modules})))"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
-    )
+    program = "import sys, json; import onstage; print(json.dumps(sorted({n.split('.')[0] for n in sys.modules})))"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     loaded = set(json.loads(result.stdout))
     assert "onstage" in loaded
     assert loaded & HEAVY == set()
@@ -207,6 +194,4 @@ def test_layer_check_itself(name: str, source: str, fault: str) -> None:
 
 
 def test_nested_import_check_itself() -> None:
-    assert nested_imports(
-        ast.parse("import a\nif a:\n    import b\ndef f():\n    def g():\n        import c\n")
-    ) == [6]
+    assert nested_imports(ast.parse("import a\nif a:\n    import b\ndef f():\n    def g():\n        import c\n")) == [6]

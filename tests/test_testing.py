@@ -143,7 +143,10 @@ def test_check_gradient_names_the_element() -> None:
     f = ons.custom_jvp(lambda x: x * x)
     f.def_jvp(lambda p, t: (f(*p), 2 * p[0] * t[0] * np.array([1.0, 1.01])))
     loss = lambda params: np.sum(f(params["w"]))
-    with pytest.raises(AssertionError, match=r"the gradient of <lambda> is wrong in argument 0\['w'\]\[1\]: grad gives -4.04, central differences -4: off by 0.04"):
+    with pytest.raises(
+        AssertionError,
+        match=r"the gradient of <lambda> is wrong in argument 0\['w'\]\[1\]: grad gives -4.04, central differences -4: off by 0.04",
+    ):
         ons.testing.check_gradient(loss, {"w": X})
     with pytest.raises(AssertionError, match=r"is wrong along random direction 0"):
         ons.testing.check_gradient(lambda x: np.sum(f(x.reshape(-1, 2))), np.ones(300))

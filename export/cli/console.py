@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -41,7 +41,7 @@ class Console:
         self.warnings: list[str] = []
 
     @contextmanager
-    def phase(self, what: str) -> Iterator[None]:
+    def phase(self, what: str) -> Generator[None]:
         """A progress line, on a terminal only: what is being done, then how long it took."""
         shown = not self.quiet and sys.stderr.isatty()
         start = time.perf_counter()

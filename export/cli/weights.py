@@ -47,8 +47,12 @@ def write_arrays(path: str, arrays: Mapping[str, Array]) -> None:
 
 
 def _npz(arrays: Mapping[str, Array]) -> memoryview:
+    # Not numpy.savez, which takes the arrays' names as keywords beside its own.
     buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
     return buffer.getbuffer()
 
 

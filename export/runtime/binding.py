@@ -62,9 +62,7 @@ class Executable:
         make = onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type
         # ONNX Runtime reads the arrays' memory: they must be contiguous, and live until the run has ended.
         held = [np.require(a, requirements="C").reshape(a.shape) for a in arrays]
-        feed = {
-            n: make(a, element_type(a.dtype))._ortvalue for n, a in zip(self._in_names, held, strict=True)
-        }
+        feed = {n: make(a, element_type(a.dtype))._ortvalue for n, a in zip(self._in_names, held, strict=True)}
         results = self.session._sess.run_with_ort_values(feed, self._out_names, None)
         outputs = self._dtypes[len(arrays) :]
         return [_read(results[i], dtype) for i, dtype in enumerate(outputs)]

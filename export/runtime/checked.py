@@ -16,9 +16,7 @@ class NumericsError(OnstageError, FloatingPointError):
     """With ons.config(check_numerics=True): a value became NaN or infinite."""
 
 
-def evaluate_checked(
-    program: Program, arrays: Sequence[Array], *, numerics: bool, shapes: bool
-) -> list[Array]:
+def evaluate_checked(program: Program, arrays: Sequence[Array], *, numerics: bool, shapes: bool) -> list[Array]:
     """The outputs, as fresh arrays.
 
     numerics: NumericsError at the first equation that makes a NaN or infinity out of finite operands. shapes: ShapeError at the

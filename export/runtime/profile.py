@@ -59,9 +59,7 @@ def _tables(events: list[dict[str, Any]], provider: str) -> Profile:
     for event in events:
         name = str(event.get("name", ""))
         if event.get("cat") == "Node" and name.endswith("_kernel_time"):
-            durations[name.removesuffix("_kernel_time"), str(event["args"].get("op_name", "?"))].append(
-                float(event["dur"])
-            )
+            durations[name.removesuffix("_kernel_time"), str(event["args"].get("op_name", "?"))].append(float(event["dur"]))
     nodes = {key: sum(times[1:]) / max(len(times) - 1, 1) for key, times in durations.items()}
     total = sum(nodes.values())
     return Profile(
@@ -72,16 +70,11 @@ def _tables(events: list[dict[str, Any]], provider: str) -> Profile:
     )
 
 
-def _grouped(
-    names: dict[tuple[str, str], str], nodes: dict[tuple[str, str], float], total: float
-) -> tuple[ProfileRow, ...]:
+def _grouped(names: dict[tuple[str, str], str], nodes: dict[tuple[str, str], float], total: float) -> tuple[ProfileRow, ...]:
     groups: dict[str, list[float]] = defaultdict(list)
     for key, time in nodes.items():
         groups[names[key]].append(time)
-    rows = [
-        ProfileRow(name, sum(times), len(times), sum(times) / total if total else 0.0)
-        for name, times in groups.items()
-    ]
+    rows = [ProfileRow(name, sum(times), len(times), sum(times) / total if total else 0.0) for name, times in groups.items()]
     return tuple(sorted(rows, key=lambda row: (-row.microseconds, row.name)))
 
 

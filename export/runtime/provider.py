@@ -53,9 +53,7 @@ def cuda_problem(device: int) -> str | None:
     options.log_severity_level = 4
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     try:
-        session = onnxruntime.InferenceSession(
-            _tiny_model(), options, providers=[(CUDA, {"device_id": str(device)})], enable_fallback=0
-        )
+        session = onnxruntime.InferenceSession(_tiny_model(), options, providers=[(CUDA, {"device_id": str(device)})], enable_fallback=0)
     except Exception as error:
         # ONNX Runtime has no common class for its errors; whatever it was is the reason that is reported.
         return str(error).strip().splitlines()[0]

@@ -94,9 +94,7 @@ def make_session(
     raise OnstageError(f"ONNX Runtime cannot load the model: {first}") from first
 
 
-def _session_options(
-    level: str, threads: int, constants: Mapping[str, Array], profile_prefix: str, libraries: Sequence[str]
-) -> Any:
+def _session_options(level: str, threads: int, constants: Mapping[str, Array], profile_prefix: str, libraries: Sequence[str]) -> Any:
     # Sessions have pools of their own: once a process has ONNX Runtime's global pool, every session that other code makes with
     # default options fails (measured on 1.31.1). They stop spinning when a run ends, so that idle ones cost nothing.
     options = onnxruntime.SessionOptions()

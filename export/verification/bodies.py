@@ -71,10 +71,7 @@ class _Recorder:
     def program(self) -> Program:
         """The body, recording its operands when it runs."""
         builder = ProgramBuilder()
-        operands = [
-            builder.emit(self._primitive(k), (builder.add_input(v.spec),), {}, None)[0]
-            for k, v in enumerate(self.body.inputs)
-        ]
+        operands = [builder.emit(self._primitive(k), (builder.add_input(v.spec),), {}, None)[0] for k, v in enumerate(self.body.inputs)]
         return builder.build(builder.inline(self.body, operands), self.body.name)
 
     def runs(self) -> list[tuple[Array, ...]]:
@@ -108,7 +105,5 @@ def _recording(value: Any, recorders: dict[Program, _Recorder]) -> Any:
         recorder = recorders.setdefault(value, _Recorder(value))
         return recorder.program()
     if isinstance(value, tuple):
-        return (
-            tuple(_recording(v, recorders) for v in value) if any(True for _ in programs_in(value)) else value
-        )
+        return tuple(_recording(v, recorders) for v in value) if any(True for _ in programs_in(value)) else value
     return value

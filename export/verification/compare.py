@@ -17,11 +17,11 @@ _BYTES_AT_ONCE = 1 << 16
 class Difference(NamedTuple):
     """Where an array is furthest outside its tolerance (or nearest to leaving it).
 
-    wrong: how many elements are outside; index: of the worst one; error and tolerance there; excess: their ratio.
+    wrong: how many elements are outside; position: of the worst one; error and tolerance there; excess: their ratio.
     """
 
     wrong: int
-    index: tuple[int, ...]
+    position: tuple[int, ...]
     got: float
     expected: float
     error: float
@@ -59,12 +59,8 @@ def difference(got: Array, references: Sequence[Array], tolerance: Array | float
             error = np.abs(value - other)
             agree = (got == reference) | (np.isnan(value) & np.isnan(other))
             if limit:
-                overflown = (
-                    np.isinf(value) & (np.sign(value) == np.sign(other)) & (np.abs(other) + tol >= limit)
-                )
-                agree |= overflown | (
-                    np.isinf(other) & (np.sign(value) == np.sign(other)) & (np.abs(value) + tol >= limit)
-                )
+                overflown = np.isinf(value) & (np.sign(value) == np.sign(other)) & (np.abs(other) + tol >= limit)
+                agree |= overflown | (np.isinf(other) & (np.sign(value) == np.sign(other)) & (np.abs(value) + tol >= limit))
             error = np.where(agree, 0.0, np.where(np.isnan(error), np.inf, error))
             closer = error < best
             best = np.where(closer, error, best)
@@ -81,9 +77,7 @@ def difference(got: Array, references: Sequence[Array], tolerance: Array | float
     if not index and got.ndim:
         index = (0,) * got.ndim
     nearest = float(expected[index]) if np.isfinite(best[index]) else float(_real(references[0])[index])
-    return Difference(
-        int(wrong.sum()), index, float(value[index]), nearest, float(best[index]), float(tol[index])
-    )
+    return Difference(int(wrong.sum()), index, float(value[index]), nearest, float(best[index]), float(tol[index]))
 
 
 def _real(array: Array) -> Array:

@@ -66,9 +66,7 @@ class EquationCheck:
         self.rtol = rtol
         self.atol = atol
 
-    def __call__(
-        self, eqn: Equation, inputs: Sequence[Array], got: Sequence[Array], sizes: Sizes
-    ) -> Departure | None:
+    def __call__(self, eqn: Equation, inputs: Sequence[Array], got: Sequence[Array], sizes: Sizes) -> Departure | None:
         """None if `got` is what the equation gives for `inputs`."""
         native = self.precisions.native(eqn, inputs, sizes)
         wrong = [i for i, (a, b) in enumerate(zip(got, native, strict=True)) if not same_bits(a, b)]
@@ -130,21 +128,13 @@ class EquationCheck:
                 if is_float(reference.dtype):
                     ulps = _HALF_ULPS if _in_single(eqn, reference.dtype) else _ULPS
                     tolerance = self._slack(reference) + _rounding(high[i], reference, ulps)
-                    tolerance = (
-                        tolerance
-                        + _OWN_ERROR * own[i]
-                        + _CONDITIONING * _movement(high[i], [m[i] for m in moved])
-                    )
+                    tolerance = tolerance + _OWN_ERROR * own[i] + _CONDITIONING * _movement(high[i], [m[i] for m in moved])
                     if length > 1:
                         roundoff = _working_roundoff(eqn, reference.dtype)
-                        tolerance = tolerance + _SUMMATION * roundoff * np.sqrt(length) * np.nan_to_num(
-                            np.abs(sums[i])
-                        )
+                        tolerance = tolerance + _SUMMATION * roundoff * np.sqrt(length) * np.nan_to_num(np.abs(sums[i]))
                     found = difference(got[i], [reference, high[i]], tolerance)
                 else:
-                    found = difference(
-                        got[i], [reference], np.where(_undefined(inputs, reference), np.inf, 0.0)
-                    )
+                    found = difference(got[i], [reference], np.where(_undefined(inputs, reference), np.inf, 0.0))
                 if found.wrong:
                     departure = Departure(eqn, i, "", found)
                     break
@@ -182,8 +172,7 @@ class EquationCheck:
     ) -> list[Array | float]:
         """What the NumPy rule is off in the equation's own dtypes."""
         errors: list[Array | float] = [
-            _error(h, widen(n)) if is_float(n.dtype) and n.dtype != FLOAT64 else 0.0
-            for n, h in zip(native, high, strict=True)
+            _error(h, widen(n)) if is_float(n.dtype) and n.dtype != FLOAT64 else 0.0 for n, h in zip(native, high, strict=True)
         ]
         doubles = [i for i, n in enumerate(native) if n.dtype == FLOAT64]
         if doubles:
@@ -235,11 +224,7 @@ def _movement(center: Array, moved: Sequence[Array]) -> Array | float:
 
 def _may_jump(eqn: Equation, inputs: Sequence[Array]) -> bool:
     """Whether rounding inside the operation comes before its decision: floor_divide and mod divide, floor does not."""
-    return (
-        eqn.primitive.shadow == "decision"
-        and eqn.primitive.elementwise
-        and sum(is_float(x.dtype) for x in inputs) > 1
-    )
+    return eqn.primitive.shadow == "decision" and eqn.primitive.elementwise and sum(is_float(x.dtype) for x in inputs) > 1
 
 
 def _undefined(inputs: Sequence[Array], reference: Array) -> Array | bool:

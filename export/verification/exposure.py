@@ -48,19 +48,13 @@ def open_model(candidate: Candidate, model: bytes, level: str) -> Any:
     options.add_session_config_entry("session.force_spinning_stop", "1")
     if constants:
         make = onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type
-        options.add_external_initializers(
-            list(constants), [make(a, element_type(a.dtype)) for a in constants.values()]
-        )
+        options.add_external_initializers(list(constants), [make(a, element_type(a.dtype)) for a in constants.values()])
     register_libraries(options, libraries_of(candidate.program))
     try:
-        return onnxruntime.InferenceSession(
-            model, options, providers=["CPUExecutionProvider"], enable_fallback=0
-        )
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"], enable_fallback=0)
     except Exception as error:
         # ONNX Runtime's errors have no base class of their own.
-        raise VerificationError(
-            f"ONNX Runtime does not load the model at {LEVELS[level]}: {error}"
-        ) from error
+        raise VerificationError(f"ONNX Runtime does not load the model at {LEVELS[level]}: {error}") from error
 
 
 def run_model(candidate: Candidate, level: str, samples: Sequence[Sequence[Array]]) -> Iterator[list[Array]]:
@@ -82,9 +76,7 @@ def _run(executable: Executable, arrays: Sequence[Array], name: str, level: str)
     try:
         return executable(arrays, name)
     except (OnstageError, IndexError) as error:
-        raise VerificationError(
-            f"{name}: the model fails at {LEVELS[level]} where the reference does not: {error}"
-        ) from error
+        raise VerificationError(f"{name}: the model fails at {LEVELS[level]} where the reference does not: {error}") from error
 
 
 class Piece(NamedTuple):
@@ -103,9 +95,7 @@ def pieces(program: Program, sizes: Mapping[str, int], memory: int = MEMORY) -> 
     reads: list[Var] = []
     held = 0
     for eqn in live_equations(program):
-        fresh = [
-            a for a in dict.fromkeys(eqn.inputs) if isinstance(a, Var) and a not in given and a not in seen
-        ]
+        fresh = [a for a in dict.fromkeys(eqn.inputs) if isinstance(a, Var) and a not in given and a not in seen]
         cost = sum(_bytes(v, sizes) for v in (*fresh, *eqn.outputs))
         if current and held + cost > memory:
             result.append(Piece(tuple(current), tuple(reads)))
@@ -159,9 +149,7 @@ class ExposedPiece:
             return
         specs = (*candidate.program.in_specs, *(v.spec for v in wanted.values()))
         session = open_model(candidate, model.SerializeToString(), "none")
-        self._executable = Executable(
-            session, candidate.in_names, self._names, specs, held=candidate.constants
-        )
+        self._executable = Executable(session, candidate.in_names, self._names, specs, held=candidate.constants)
 
     def values(self, arrays: Sequence[Array]) -> dict[Atom, Array]:
         """By Var, for inputs of these values: the program's inputs and what the piece reads and makes."""

@@ -136,9 +136,7 @@ class Retyped:
 
         def atom(a: Atom) -> Atom:
             if a not in env and isinstance(a, Const):
-                env[a] = (
-                    constant(self._constant(a.value), self._spec(a.spec)) if is_float(a.spec.dtype) else a
-                )
+                env[a] = constant(self._constant(a.value), self._spec(a.spec)) if is_float(a.spec.dtype) else a
             return env[a]
 
         for eqn in program.equations:
@@ -172,9 +170,7 @@ class Perturbed(Retyped):
         if is_decision(eqn) or any(True for _ in eqn.subprograms()):
             return outputs
         return tuple(
-            builder.emit(self._rounding(old.spec.dtype), (new,), {}, eqn.source)[0]
-            if is_float(old.spec.dtype)
-            else new
+            builder.emit(self._rounding(old.spec.dtype), (new,), {}, eqn.source)[0] if is_float(old.spec.dtype) else new
             for old, new in zip(eqn.outputs, outputs, strict=True)
         )
 
@@ -289,14 +285,10 @@ def spread_length(eqn: Equation, inputs: Sequence[Array], outputs: Sequence[Arra
     return float(min(_LONGEST_CHAIN, max(1, longest, *(x.size // size for x in arrays))))
 
 
-def magnitudes(
-    eqn: Equation, inputs: Sequence[Array], outputs: Sequence[Array], precisions: Precisions, sizes: Sizes
-) -> list[Array]:
+def magnitudes(eqn: Equation, inputs: Sequence[Array], outputs: Sequence[Array], precisions: Precisions, sizes: Sizes) -> list[Array]:
     """Per output the sum of the magnitudes of its terms, where the equation is linear; else the result's own magnitude."""
     if eqn.primitive.linear is not None and not eqn.primitive.elementwise:
-        absolute = precisions.high.evaluate(
-            eqn, [np.abs(x) if is_float(x.dtype) else x for x in inputs], sizes
-        )
+        absolute = precisions.high.evaluate(eqn, [np.abs(x) if is_float(x.dtype) else x for x in inputs], sizes)
         if absolute is not None:
             return absolute
     with np.errstate(all="ignore"):

@@ -91,9 +91,7 @@ class VerificationReport:
         width = max((len(o.name) for o in self.outputs), default=0)
         for o in self.outputs:
             state = f"error {o.error:.2e} of {o.tolerance:.2e}" if o.error else "every bit equal"
-            lines.append(
-                f"  {o.name:<{width}}  {state if o.verified else 'NOT VERIFIED: ' + o.reason}{'; ' + o.note if o.note else ''}"
-            )
+            lines.append(f"  {o.name:<{width}}  {state if o.verified else 'NOT VERIFIED: ' + o.reason}{'; ' + o.note if o.note else ''}")
         lines.append(f"  samples: {', '.join(self.samples)}")
         lines.append(f"  levels: {', '.join(self.levels)}")
         lines += [f"  note: {note}" for note in self.notes]

@@ -53,9 +53,7 @@ class Sampler:
         self.seed = seed
         self.skipped: list[str] = []
 
-    def all(
-        self, example: Sequence[Array] | None, samples: Sequence[Sequence[Array]] | None, *, few: bool
-    ) -> list[Sample]:
+    def all(self, example: Sequence[Array] | None, samples: Sequence[Sequence[Array]] | None, *, few: bool) -> list[Sample]:
         """The samples in the order they are checked. samples: the user's own, which replace those made by noise. few: as few as will do."""
         result: list[Sample] = []
         if example is not None:
@@ -68,9 +66,7 @@ class Sampler:
                 return []
         base = result[0]
         if self.program.inputs and len(result) < 2:
-            for label, low, high in (
-                (("noise", 0.5, 1.0),) if few else (("noise", 0.5, 1.0), ("growing noise", 1.0, 1.5))
-            ):
+            for label, low, high in (("noise", 0.5, 1.0),) if few else (("noise", 0.5, 1.0), ("growing noise", 1.0, 1.5)):
                 result += self._other(label, base, low, high)
         result += self._other_sizes(base, few=few)
         return result
@@ -115,9 +111,7 @@ class Sampler:
             ),
             (
                 f"little {label}, integers kept",
-                lambda rng: [
-                    _varied(a, rng, *_closer(low, high), step=0) if is_float(a.dtype) else a for a in arrays
-                ],
+                lambda rng: [_varied(a, rng, *_closer(low, high), step=0) if is_float(a.dtype) else a for a in arrays],
             ),
         ]
         return self._first_that_suits(label, recipes, base)
@@ -148,9 +142,7 @@ class Sampler:
             result += self._first_that_suits(label, recipes, None)
         return result
 
-    def _first_that_suits(
-        self, label: str, recipes: Sequence[tuple[str, Recipe]], base: Sample | None
-    ) -> list[Sample]:
+    def _first_that_suits(self, label: str, recipes: Sequence[tuple[str, Recipe]], base: Sample | None) -> list[Sample]:
         problem = ""
         for number, (name, recipe) in enumerate(recipes):
             rng = np.random.default_rng([self.seed, number, *label.encode()])
@@ -181,9 +173,7 @@ class Sampler:
                 return f"{spec!r} would be {list(shape)}"
         return ""
 
-    def _resized(
-        self, base: Sample, sizes: Mapping[str, int], rng: np.random.Generator, *, keep_integers: bool
-    ) -> list[Array]:
+    def _resized(self, base: Sample, sizes: Mapping[str, int], rng: np.random.Generator, *, keep_integers: bool) -> list[Array]:
         """The base's values, repeated and mixed to other shapes."""
         arrays: list[Array] = []
         for spec, array in zip(self.program.in_specs, base.arrays, strict=True):

@@ -149,18 +149,13 @@ class Spread:
         sign: float,
     ) -> list[Array]:
         """The result for operands moved a little, where the result is one that gets rounded."""
-        rounded = [
-            is_float(v.spec.dtype) and not _is_on_grid(x, v.spec.dtype)
-            for v, x in zip(eqn.outputs, value, strict=True)
-        ]
+        rounded = [is_float(v.spec.dtype) and not _is_on_grid(x, v.spec.dtype) for v, x in zip(eqn.outputs, value, strict=True)]
         if not any(rounded):
             return value
         moved = self.precisions.moved(eqn).evaluate(
             eqn,
             [
-                w
-                if n is None or n.shape != w.shape
-                else jitter(w, _JITTER * sign * float_info(x.dtype).noise * n)
+                w if n is None or n.shape != w.shape else jitter(w, _JITTER * sign * float_info(x.dtype).noise * n)
                 for x, w, n in zip(inputs, wide, noise, strict=True)
             ],
             self.sizes,
@@ -195,9 +190,7 @@ class Spread:
                     amplitude = amplitude + _NOISE * info.roundoff * root_mean_square(v)
                 if length > 1.0:
                     # The grid of float64 is coarser than its rounding: sums are not off by more of it, only by more roundoff.
-                    amplitude = amplitude + _SUM_NOISE * max(
-                        info.roundoff * np.sqrt(length), info.noise
-                    ) * np.abs(total)
+                    amplitude = amplitude + _SUM_NOISE * max(info.roundoff * np.sqrt(length), info.noise) * np.abs(total)
             amplitudes.append(amplitude)
         return amplitudes
 

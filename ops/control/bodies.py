@@ -14,8 +14,7 @@ from ...stage.program import Atom, Program, ProgramBuilder, Var
 from ...stage.spec import ArraySpec, make_spec
 from ...stage.staging import flatten_result
 from ...stage.trace import trace_program
-from ...stage.tracer import Tracer
-from ..operands import cast, operand, spec
+from ..operands import cast, operand
 from ..structure import cast_p
 
 
@@ -50,10 +49,6 @@ def operand_leaves(value: Any, what: str) -> tuple[list[Any], tree.TreeDef]:
         except DTypeError as error:
             raise DTypeError(error.message) from None
     return leaves, treedef
-
-
-def leaf_spec(leaf: Any) -> ArraySpec:
-    return spec(leaf) if isinstance(leaf, Tracer | np.ndarray) else spec(leaf)
 
 
 def same_spec(a: ArraySpec, b: ArraySpec) -> bool:

@@ -64,13 +64,9 @@ def _jvp(ctx: Any, primals: Any, tangents: Any, *, branches: tuple[Program, ...]
     for i, present in enumerate(presents):
         for position, has in zip(_shared(owners, i), present, strict=True):
             some[position] = some[position] or has
-    new = tuple(
-        ctx.jvp(branch, active, [some[p] for p in _shared(owners, i)]).program for i, branch in enumerate(branches)
-    )
+    new = tuple(ctx.jvp(branch, active, [some[p] for p in _shared(owners, i)]).program for i, branch in enumerate(branches))
     tangent_owners = tuple(owner for owner, has in zip(owners, some, strict=True) if has)
-    results = bind(
-        switch_p, index, *operands, *[t for t in tangents[1:] if t is not None], branches=new, owners=(*owners, *tangent_owners)
-    )
+    results = bind(switch_p, index, *operands, *[t for t in tangents[1:] if t is not None], branches=new, owners=(*owners, *tangent_owners))
     found = iter(results[len(owners) :])
     return results[: len(owners)], tuple(next(found) if has else None for has in some)
 
@@ -116,7 +112,11 @@ def _forward_branch(part: Any, count: int, kept: Sequence[int]) -> Program:
 
 
 def _backward_branch(
-    part: Any, specs: tuple[list[ArraySpec], list[ArraySpec], list[ArraySpec]], mine: Sequence[int], wanted: Sequence[int], given: Sequence[int]
+    part: Any,
+    specs: tuple[list[ArraySpec], list[ArraySpec], list[ArraySpec]],
+    mine: Sequence[int],
+    wanted: Sequence[int],
+    given: Sequence[int],
 ) -> Program:
     """One branch of the backward switch: takes all operands, all residuals and the given cotangents, reads what is its own."""
     builder = ProgramBuilder()
@@ -329,6 +329,8 @@ def _common_specs(bodies: Sequence[Body], names: Sequence[str], label: str) -> l
             if not same_spec(make_spec(s.shape, dtype), wanted):
                 raise ShapeError(f"{label}: the branches disagree on {path}: {names[0]} gives {found[0]!r}, {name} gives {s!r}")
             if s.dtype != dtype and not s.weak:
-                raise DTypeError(f"{label}: the branches disagree on {path}: {', '.join(f'{n} gives {x!r}' for n, x in zip(names, found, strict=True))}")
+                raise DTypeError(
+                    f"{label}: the branches disagree on {path}: {', '.join(f'{n} gives {x!r}' for n, x in zip(names, found, strict=True))}"
+                )
         result.append(wanted)
     return result

@@ -84,9 +84,7 @@ def _abstract(*operands: ArraySpec, body: Program, barrier: bool) -> Any:
     return tuple(strong(s) for s in body.out_specs)
 
 
-checkpoint_p = Primitive(
-    "checkpoint", abstract=_abstract, numpy=_numpy, jvp_with_output=_jvp, vjp=_vjp, batch=_batch, onnx=_onnx
-)
+checkpoint_p = Primitive("checkpoint", abstract=_abstract, numpy=_numpy, jvp_with_output=_jvp, vjp=_vjp, batch=_batch, onnx=_onnx)
 
 
 def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -105,4 +103,3 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
 
     wrapped.__name__ = getattr(f, "__name__", type(f).__name__)
     return wrapped
-

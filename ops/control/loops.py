@@ -21,9 +21,7 @@ from .scan import scan, trace_carry
 from .while_rules import bind_while
 
 
-def while_loop(
-    cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], init: Any, *, max_steps: int | None = None
-) -> Any:
+def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], init: Any, *, max_steps: int | None = None) -> Any:
     """Repeat `state = body_fn(state)` while cond_fn(state) holds; gives the last state, a tree like init.
 
     max_steps bounds the number of steps (the loop then ends whether the condition holds or not) and makes reverse mode possible, which
@@ -40,12 +38,16 @@ def while_loop(
     body, specs = trace_carry(pair, carry, carry_tree, in_tree, [], "while_loop")
     cond = trace_body(cond_fn, in_tree, specs, "while_loop: cond_fn")
     if cond.out_tree.num_leaves != 1 or cond.program.out_specs[0].shape != ():
-        raise ShapeError(f"while_loop: cond_fn must return one 0-d boolean, got {', '.join(map(repr, cond.program.out_specs)) or 'nothing'}")
+        raise ShapeError(
+            f"while_loop: cond_fn must return one 0-d boolean, got {', '.join(map(repr, cond.program.out_specs)) or 'nothing'}"
+        )
     if cond.program.out_specs[0].dtype != BOOL:
         raise DTypeError(f"while_loop: cond_fn must return a boolean, got {cond.program.out_specs[0]!r}; compare it with something")
     n = len(carry)
     values = [*cond.captured, *body.captured, *[to_spec(x, s) for x, s in zip(carry, specs, strict=True)]]
-    results = bind_while(values, _consts_first(cond.program, n), _consts_first(body.program, n), len(cond.captured), len(body.captured), max_steps)
+    results = bind_while(
+        values, _consts_first(cond.program, n), _consts_first(body.program, n), len(cond.captured), len(body.captured), max_steps
+    )
     return tree.unflatten(carry_tree, list(results))
 
 
@@ -146,5 +148,3 @@ def _sequential(combine: Callable[[Sequence[Any], Sequence[Any]], list[Any]], xs
 
     start = [np.zeros([int(d) for d in x.shape[1:]], x.dtype) for x in xs]
     return list(scan(step, (np.asarray(True), start), xs)[1])
-
-

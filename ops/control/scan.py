@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-
-
 from ...stage import tree
 from ...stage.dims import Dim, same_dim
 from ...stage.errors import DTypeError, ShapeError, SignatureTypeError
@@ -51,8 +49,8 @@ def trace_carry(
     """
     specs = [spec(x) for x in carry]
     paths = [tree.path_text(p, "carry") for p in carry_tree.paths()]
+    body = trace_body(f, in_tree, [*specs, *slices], label)
     for _ in range(len(carry) + 2):
-        body = trace_body(f, in_tree, [*specs, *slices], label)
         outs = _carry_outputs(body, carry_tree, len(carry), label)
         changed = False
         for i, (path, have, got) in enumerate(zip(paths, specs, outs, strict=True)):
@@ -67,6 +65,7 @@ def trace_carry(
                 raise kind(f"{label}: {path} starts as {have!r} and the body gives {got!r}; a carry keeps its shape and dtype")
         if not changed:
             break
+        body = trace_body(f, in_tree, [*specs, *slices], label)
     strong_specs = [make_spec(s.shape, s.dtype) for s in specs]
     if any(s.weak for s in specs):
         body = trace_body(f, in_tree, [*strong_specs, *slices], label)
@@ -107,5 +106,3 @@ def _length(leaves: list[Any], treedef: tree.TreeDef, length: Any) -> DimLike:
 def map(f: Callable[[Any], Any], xs: Any) -> Any:
     """f applied to every slice of xs along its leading axis, one after the other; results are stacked."""
     return scan(lambda carry, x: (carry, f(x)), (), xs)[1]
-
-

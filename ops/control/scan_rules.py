@@ -41,9 +41,7 @@ class Layout(NamedTuple):
 
 def bind_scan(operands: Sequence[Any], body: Program, layout: Layout, length: DimLike, reverse: bool) -> tuple[Any, ...]:
     """Apply the primitive."""
-    return bind(
-        scan_p, *operands, body=body, num_consts=layout.consts, num_carry=layout.carry, length=length, reverse=reverse
-    )
+    return bind(scan_p, *operands, body=body, num_consts=layout.consts, num_carry=layout.carry, length=length, reverse=reverse)
 
 
 def stacked(s: ArraySpec, length: DimLike) -> ArraySpec:
@@ -64,7 +62,7 @@ def _abstract(*operands: ArraySpec, body: Program, num_consts: int, num_carry: i
     for i, (have, need) in enumerate(zip(outs[: layout.carry], carry, strict=True)):
         if not same_spec(have, need):
             raise ShapeError(f"scan: the body gives {have!r} for carry {i}, which is {need!r}")
-    return tuple([*[strong(s) for s in outs[: layout.carry]], *[stacked(s, length) for s in outs[layout.carry :]]])
+    return (*[strong(s) for s in outs[: layout.carry]], *[stacked(s, length) for s in outs[layout.carry :]])
 
 
 def _numpy(*operands: Array, body: Program, num_consts: int, num_carry: int, length: int, reverse: bool) -> list[Array]:
@@ -86,9 +84,7 @@ def _numpy(*operands: Array, body: Program, num_consts: int, num_carry: int, len
 def _jvp(ctx: Any, primals: Any, tangents: Any, *, body: Program, num_consts: int, num_carry: int, length: DimLike, reverse: bool) -> Any:
     layout = Layout(num_consts, num_carry)
     active_consts, active_carry, active_xs = ([t is not None for t in g] for g in layout.split(tangents))
-    active_carry = carry_fix_point(
-        active_carry, lambda mask: ctx.jvp(body, [*active_consts, *mask, *active_xs]).present[: layout.carry]
-    )
+    active_carry = carry_fix_point(active_carry, lambda mask: ctx.jvp(body, [*active_consts, *mask, *active_xs]).present[: layout.carry])
     required = [*active_carry, *[False] * (len(body.outputs) - layout.carry)]
     inner = ctx.jvp(body, [*active_consts, *active_carry, *active_xs], required)
     present_ys = inner.present[layout.carry :]
@@ -148,14 +144,12 @@ def _vjp(ctx: Any, primals: Any, active: Any, *, body: Program, num_consts: int,
     n, count = layout.carry, len(body.inputs)
     active_consts, active_carry, active_xs = layout.split(active)
     tangent_mask = [carries_tangent(s) for s in body.out_specs]
-    active_carry = carry_fix_point(
-        list(active_carry), lambda mask: ctx.jvp(body, [*active_consts, *mask, *active_xs]).present[:n]
-    )
+    active_carry = carry_fix_point(list(active_carry), lambda mask: ctx.jvp(body, [*active_consts, *mask, *active_xs]).present[:n])
     mask = [*active_consts, *active_carry, *active_xs]
-    ys_given = [m for m in tangent_mask[n:]]
+    ys_given = tangent_mask[n:]
     given = [*active_carry, *ys_given]
     parts = ctx.reverse(body, mask, given, mask)
-    consts, carry, xs = layout.split(primals)
+    consts, carry, _ = layout.split(primals)
 
     # What the backward body reads: constants and xs are at hand, the rest is stacked by the forward scan.
     kinds = [_residual_kind(source, layout) for source in parts.residual_inputs]
@@ -235,7 +229,9 @@ def _backward_body(
 # ------------------------------------------------------------------------------------------------------------------------- vmap
 
 
-def _batch(ctx: Any, args: Any, batch_axes: Any, /, *, body: Program, num_consts: int, num_carry: int, length: DimLike, reverse: bool) -> Any:
+def _batch(
+    ctx: Any, args: Any, batch_axes: Any, /, *, body: Program, num_consts: int, num_carry: int, length: DimLike, reverse: bool
+) -> Any:
     layout = Layout(num_consts, num_carry)
     const_axes, carry_axes, xs_axes = layout.split(batch_axes)
     mapped_xs = [a is not None for a in xs_axes]
@@ -273,7 +269,11 @@ def _batch(ctx: Any, args: Any, batch_axes: Any, /, *, body: Program, num_consts
     carry_mask = carry_fix_point(start, lambda mask: [a is not None for a in batched(mask, None)[1][: layout.carry]])
     ys = len(body.outputs) - layout.carry
     program, found = batched(carry_mask, [*carry_mask, *[False] * ys])
-    values = [*consts, *[to_front(x, None, ctx.size) if m and a is None else x for x, m, a in zip(carry, carry_mask, carry_axes, strict=True)], *xs]
+    values = [
+        *consts,
+        *[to_front(x, None, ctx.size) if m and a is None else x for x, m, a in zip(carry, carry_mask, carry_axes, strict=True)],
+        *xs,
+    ]
     results = bind_scan([*values], program, layout, length, reverse)
     out_axes = [*[0 if m else None for m in carry_mask], *[None if a is None else 1 for a in found[layout.carry :]]]
     return results, out_axes

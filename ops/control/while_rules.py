@@ -41,9 +41,7 @@ def bind_while(
     )
 
 
-def _abstract(
-    *operands: ArraySpec, cond: Program, body: Program, num_cond_consts: int, num_body_consts: int, max_steps: int | None
-) -> Any:
+def _abstract(*operands: ArraySpec, cond: Program, body: Program, num_cond_consts: int, num_body_consts: int, max_steps: int | None) -> Any:
     cond_consts, body_consts, carry = _split(operands, num_cond_consts, num_body_consts)
     for name, program, wanted in (("condition", cond, [*cond_consts, *carry]), ("body", body, [*body_consts, *carry])):
         for i, (have, need) in enumerate(zip(wanted, program.in_specs, strict=True)):
@@ -67,7 +65,15 @@ def _numpy(
 
 
 def _jvp(
-    ctx: Any, primals: Any, tangents: Any, *, cond: Program, body: Program, num_cond_consts: int, num_body_consts: int, max_steps: int | None
+    ctx: Any,
+    primals: Any,
+    tangents: Any,
+    *,
+    cond: Program,
+    body: Program,
+    num_cond_consts: int,
+    num_body_consts: int,
+    max_steps: int | None,
 ) -> Any:
     cond_consts, body_consts, carry = _split(primals, num_cond_consts, num_body_consts)
     _, const_tangents, carry_tangents = _split(tangents, num_cond_consts, num_body_consts)
@@ -105,9 +111,7 @@ def _vjp(
     outputs, residuals = results[: len(bounded.outputs)], results[len(bounded.outputs) :]
 
     def pullback(cts: Any) -> Any:
-        values = [
-            c if c is not None else zeros_like(strong(s)) for c, s, g in zip(cts, bounded.out_specs, given, strict=True) if g
-        ]
+        values = [c if c is not None else zeros_like(strong(s)) for c, s, g in zip(cts, bounded.out_specs, given, strict=True) if g]
         found = iter(inline(parts.backward, [*residuals, *values]))
         return tuple(next(found) if present else None for present in parts.present)
 
@@ -140,7 +144,16 @@ def _as_scan(
 
 
 def _batch(
-    ctx: Any, args: Any, batch_axes: Any, /, *, cond: Program, body: Program, num_cond_consts: int, num_body_consts: int, max_steps: int | None
+    ctx: Any,
+    args: Any,
+    batch_axes: Any,
+    /,
+    *,
+    cond: Program,
+    body: Program,
+    num_cond_consts: int,
+    num_body_consts: int,
+    max_steps: int | None,
 ) -> Any:
     args = [x if a is None else move_axis(x, a, 0) for x, a in zip(args, batch_axes, strict=True)]
     cond_consts, body_consts, carry = _split(args, num_cond_consts, num_body_consts)
@@ -210,9 +223,7 @@ def _batched_spec(x: Any, has_axis: bool, mapped: bool, size: Any) -> ArraySpec:
     return make_spec((size, *s.shape), s.dtype) if mapped and not has_axis else s
 
 
-def _onnx(
-    b: Any, *operands: str, cond: Program, body: Program, num_cond_consts: int, num_body_consts: int, max_steps: int | None
-) -> Any:
+def _onnx(b: Any, *operands: str, cond: Program, body: Program, num_cond_consts: int, num_body_consts: int, max_steps: int | None) -> Any:
     cond_consts, body_consts, carry = _split(operands, num_cond_consts, num_body_consts)
     (first,) = b.lower(cond, [*cond_consts, *carry])
     with b.graph(body.name) as graph:
@@ -230,6 +241,4 @@ def _onnx(
     return (found,) if isinstance(found, str) else tuple(found)
 
 
-while_p = Primitive(
-    "while", abstract=_abstract, numpy=_numpy, jvp_with_output=_jvp, vjp=_vjp, batch=_batch, onnx=_onnx
-)
+while_p = Primitive("while", abstract=_abstract, numpy=_numpy, jvp_with_output=_jvp, vjp=_vjp, batch=_batch, onnx=_onnx)

@@ -29,7 +29,9 @@ def _abstract(logits: ArraySpec, labels: ArraySpec) -> tuple[ArraySpec, ArraySpe
     if kind_of(logits.dtype) != "f" or labels.dtype != INT64:
         raise DTypeError(f"cross_entropy: logits are {short_name(logits.dtype)}, labels {short_name(labels.dtype)}")
     if not same_shape(labels.shape, logits.shape[:-1]):
-        raise ShapeError(f"cross_entropy: labels have shape {list(labels.shape)}, logits without their class axis {list(logits.shape[:-1])}")
+        raise ShapeError(
+            f"cross_entropy: labels have shape {list(labels.shape)}, logits without their class axis {list(logits.shape[:-1])}"
+        )
     return make_spec(labels.shape, logits.dtype), make_spec(logits.shape, logits.dtype)
 
 
@@ -127,7 +129,9 @@ def _of_classes(logits: Any, labels: Any, axis: int) -> Any:
 
 def _of_probabilities(logits: Any, labels: Any, axis: int) -> Any:
     if not same_shape(shape_of(labels), shape_of(logits)):
-        raise ShapeError(f"cross_entropy: probabilities have the shape of the logits, {list(shape_of(logits))}, got {list(shape_of(labels))}")
+        raise ShapeError(
+            f"cross_entropy: probabilities have the shape of the logits, {list(shape_of(logits))}, got {list(shape_of(labels))}"
+        )
     logits, labels = promoted(logits, labels)
     log_p = log_softmax(logits, axis)
     # A class of probability zero costs nothing, also where its logit is -inf

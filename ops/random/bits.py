@@ -86,7 +86,5 @@ def bits(key: Any, shape: Any = (), dtype: Any = np.uint32) -> Any:
     """
     word = as_dtype(dtype)
     if word.kind != "u":
-        raise DTypeError(
-            f"bits: dtype is {short_name(word)}; uint8, uint16, uint32 and uint64 hold random bits"
-        )
+        raise DTypeError(f"bits: dtype is {short_name(word)}; uint8, uint16, uint32 and uint64 hold random bits")
     return stream(as_key("bits", key), sample_shape("bits", shape), 8 * word.itemsize, word)

@@ -62,9 +62,7 @@ def _parameter(what: str, name: str, value: Any, shape: Shape, dtype: DType) -> 
     except ShapeError:
         fits = False
     if not fits:
-        raise ShapeError(
-            f"{what}: {name} of shape {list(shape_of(x))} does not broadcast to the shape {list(shape)} that is drawn"
-        )
+        raise ShapeError(f"{what}: {name} of shape {list(shape_of(x))} does not broadcast to the shape {list(shape)} that is drawn")
     return x
 
 
@@ -87,9 +85,7 @@ def uniform(key: Any, shape: Any = (), dtype: Any = np.float64, minval: Any = 0,
     u = _scaled(stream(key, shape, bits, INT64 if bits > 32 else UINT32), work, bits)
     if type(minval) in (int, float) and minval == 0 and type(maxval) in (int, float) and maxval == 1:
         return cast(u, wanted)
-    low, high = (
-        _parameter("uniform", n, x, shape, work) for n, x in (("minval", minval), ("maxval", maxval))
-    )
+    low, high = (_parameter("uniform", n, x, shape, work) for n, x in (("minval", minval), ("maxval", maxval)))
     if _all_known(low, high):
         _check_bounds(low, high)
     value = cast(add(bind(multiply_p, u, subtract(high, low)), low), wanted)
@@ -147,9 +143,7 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = (), dtype: A
     Beyond 37 deviations the numbers are the bound that is nearer to 0. Raises ValueError for lower >= upper, if known.
     """
     key, shape, wanted = _arguments("truncated_normal", key, shape, dtype)
-    low, high = (
-        _parameter("truncated_normal", n, x, shape, FLOAT64) for n, x in (("lower", lower), ("upper", upper))
-    )
+    low, high = (_parameter("truncated_normal", n, x, shape, FLOAT64) for n, x in (("lower", lower), ("upper", upper)))
     if _all_known(low, high) and not np.all(low < high):
         raise ValueError(f"truncated_normal: lower {low} is not below upper {high}")
     # The lower tail keeps its digits, so an interval above 0 is drawn in its mirror image
@@ -157,9 +151,7 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = (), dtype: A
     first, last = where(mirrored, negative(high), low), where(mirrored, negative(low), high)
     below = ndtr(first)
     bits = GUMBEL_BITS if wanted == FLOAT64 else 32
-    u = bind(
-        add_p, _scaled(_integers(key, shape, wanted, bits), FLOAT64, bits), np.asarray(2.0 ** -(bits + 1))
-    )
+    u = bind(add_p, _scaled(_integers(key, shape, wanted, bits), FLOAT64, bits), np.asarray(2.0 ** -(bits + 1)))
     p = add(below, bind(multiply_p, u, subtract(ndtr(last), below)))
     usable = greater(p, np.asarray(_LEAST_TAIL))
     z = where(usable, ndtri(where(usable, p, np.asarray(0.5))), last)
@@ -182,9 +174,7 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None) -> Any:
     shape = shape_of(x) if shape is None else sample_shape("bernoulli", shape)
     chance = _parameter("bernoulli", "p", p, shape, FLOAT64)
     if _all_known(chance) and not np.all((chance >= 0) & (chance <= 1)):
-        raise ValueError(
-            f"bernoulli: p is a probability, in [0, 1], got {_some(chance, (chance >= 0) & (chance <= 1))}"
-        )
+        raise ValueError(f"bernoulli: p is a probability, in [0, 1], got {_some(chance, (chance >= 0) & (chance <= 1))}")
     words = cast(stream(key, shape, 32, UINT32), FLOAT64)
     return bind(less_p, words, broadcast(bind(multiply_p, chance, np.asarray(2.0**32)), shape))
 

@@ -108,15 +108,11 @@ def as_key(what: str, key: Any) -> Any:
     if isinstance(key, bool | int | float | Dim):
         raise DTypeError(f"{what}: the key is {key!r}, a number; make a key with {made}")
     if isinstance(key, np.random.Generator | np.random.RandomState | np.random.BitGenerator):
-        raise DTypeError(
-            f"{what}: the key is a NumPy generator, which has hidden state; make a key with {made}"
-        )
+        raise DTypeError(f"{what}: the key is a NumPy generator, which has hidden state; make a key with {made}")
     x = operand(key, f"{what}: key")
     dtype, weak = dtype_of(x)
     if dtype != UINT64 or weak:
-        raise DTypeError(
-            f"{what}: a key is a 0-d uint64 array, got {short_name(dtype)}{_text(shape_of(x))}; make one with {made}"
-        )
+        raise DTypeError(f"{what}: a key is a 0-d uint64 array, got {short_name(dtype)}{_text(shape_of(x))}; make one with {made}")
     if shape_of(x):
         raise ShapeError(
             f"{what}: one key is a 0-d uint64 array, got an array of shape {_text(shape_of(x))}; take one of them, or ons.vmap over them"
@@ -129,9 +125,7 @@ def sample_shape(what: str, shape: Any) -> Shape:
     try:
         dims = shape_argument(shape)
     except (AttributeError, TypeError):
-        raise DTypeError(
-            f"{what}: a shape is an integer, a named dim or a tuple of them, got {shape!r}"
-        ) from None
+        raise DTypeError(f"{what}: a shape is an integer, a named dim or a tuple of them, got {shape!r}") from None
     if any(not isinstance(d, Dim) and d < 0 for d in dims):
         raise ShapeError(f"{what}: negative size in the shape {_text(dims)}")
     return dims

@@ -57,9 +57,7 @@ class _Portable:
     """log of positive numbers and exp of negative ones (no less than -744), for a mathematics that has native_log and power (of two, by an integer value)."""
 
     def log(self: Any, x: Any) -> Any:
-        n = self.minimum(
-            self.maximum(self.rint(self.native_log(x) * (1 / math.log(2))), float(-_LARGEST_POWER)), 1023.0
-        )
+        n = self.minimum(self.maximum(self.rint(self.native_log(x) * (1 / math.log(2))), float(-_LARGEST_POWER)), 1023.0)
         r = x * self.power_of_two(-n)
         s = (r - 1.0) / (r + 1.0)
         return n * _LOG_2_HIGH + (n * _LOG_2_LOW + s * horner(s * s, _ATANH))

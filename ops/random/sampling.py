@@ -43,9 +43,7 @@ def categorical(key: Any, logits: Any, axis: Any = -1, shape: Any = None) -> Any
     *batch, classes = shape_of(x)
     wanted = tuple(batch) if shape is None else sample_shape("categorical", shape)
     if not same_shape(broadcast_shapes(tuple(batch), wanted, what="categorical"), wanted):
-        raise ShapeError(
-            f"categorical: logits for a batch of shape {batch} do not broadcast to the shape {list(wanted)} that is drawn"
-        )
+        raise ShapeError(f"categorical: logits for a batch of shape {batch} do not broadcast to the shape {list(wanted)} that is drawn")
     return argmax(add(cast(x, work), gumbel(key, (*wanted, classes), work)), -1)
 
 
@@ -62,9 +60,7 @@ def permutation(key: Any, x: Any) -> Any:
 
 def _population(what: str, a: Any) -> tuple[Any, DimLike]:
     """(array or None, number of elements) of an array, or of a number that stands for as many integers."""
-    if isinstance(a, Dim) or (
-        hasattr(a, "__index__") and not isinstance(a, bool) and not getattr(a, "shape", ())
-    ):
+    if isinstance(a, Dim) or (hasattr(a, "__index__") and not isinstance(a, bool) and not getattr(a, "shape", ())):
         n = a if isinstance(a, Dim) else a.__index__()
         if not isinstance(n, Dim) and n < 0:
             raise ShapeError(f"{what}: {n} elements; a number of elements is not negative")
@@ -141,6 +137,4 @@ def _check_weights(p: Array, count: int | None) -> None:
     if p.size and abs(total - 1) > _SUM_TOLERANCE:
         raise ValueError(f"choice: probabilities do not sum to 1, but to {total}")
     if count is not None and np.count_nonzero(p) < count:
-        raise ValueError(
-            f"choice: fewer non-zero entries in p than the {count} that are drawn without replacement"
-        )
+        raise ValueError(f"choice: fewer non-zero entries in p than the {count} that are drawn without replacement")

@@ -87,9 +87,7 @@ def _normal_onnx(b: Any, *words: str, dtype: DType) -> str:
     return _normal(m, v, t).name
 
 
-def _from_bits(
-    name: str, numpy: Callable[..., Any], onnx: Callable[..., Any], cases: list[Case]
-) -> Primitive:
+def _from_bits(name: str, numpy: Callable[..., Any], onnx: Callable[..., Any], cases: list[Case]) -> Primitive:
     """An elementwise primitive from integers, of one shape, to numbers of a floating `dtype`."""
 
     def abstract(*words: ArraySpec, dtype: DType) -> ArraySpec:

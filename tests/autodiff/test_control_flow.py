@@ -117,7 +117,7 @@ def choose(x: Any, a: Any) -> Any:
 def test_cond_with_captured_tracers(sign: float) -> None:
     x = sign * np.array([1.0, 2.0])
     both = ons.value_and_grad(choose, (0, 1))
-    value, (gx, ga) = both(x, np.float64(3.0))
+    _, (gx, ga) = both(x, np.float64(3.0))
     expected = (np.exp(x) * 3, np.sum(np.exp(x))) if sign > 0 else (-6 * x, -np.sum(x * x))
     np.testing.assert_allclose(gx, expected[0])
     assert float(ga) == pytest.approx(float(expected[1]))
@@ -138,7 +138,13 @@ def test_switch_clamps_its_index_and_differentiates() -> None:
     branches = [lambda x: x, lambda x: x * x, np.sin]
     program = ons.stage(ons.value_and_grad(lambda x, i: np.sum(ons.switch(i, branches, x))), np.ones(2), np.int32(0))
     x = np.array([0.5, 2.0])
-    for index, value, slope in ((-3, x, np.ones(2)), (0, x, np.ones(2)), (1, x * x, 2 * x), (2, np.sin(x), np.cos(x)), (9, np.sin(x), np.cos(x))):
+    for index, value, slope in (
+        (-3, x, np.ones(2)),
+        (0, x, np.ones(2)),
+        (1, x * x, 2 * x),
+        (2, np.sin(x), np.cos(x)),
+        (9, np.sin(x), np.cos(x)),
+    ):
         got, gradient = program(x, np.int32(index))
         assert float(got) == pytest.approx(float(np.sum(value)))
         np.testing.assert_allclose(gradient, slope)
@@ -167,7 +173,7 @@ def decay(k: Any) -> Any:
 
 def test_while_loop_in_every_mode() -> None:
     expected = (1 - 0.25) ** 8
-    slope = -(1 - 0.25) ** 7
+    slope = -((1 - 0.25) ** 7)
     assert float(decay(2.0)) == pytest.approx(expected)
     assert float(ons.jvp(decay, (2.0,), (1.0,))[1]) == pytest.approx(slope)
     assert float(ons.grad(decay)(2.0)) == pytest.approx(slope)
@@ -225,7 +231,11 @@ def test_map_and_associative_scan() -> None:
 
 
 def test_the_branch_not_taken_is_not_run() -> None:
-    program = ons.stage(lambda x, i: ons.cond(x > 0, lambda: np.arange(3.0)[ons.asarray(i)] if False else x, lambda: ons.asarray(np.arange(3.0))[i]), 1.0, np.int64(0))
+    program = ons.stage(
+        lambda x, i: ons.cond(x > 0, lambda: np.arange(3.0)[ons.asarray(i)] if False else x, lambda: ons.asarray(np.arange(3.0))[i]),
+        1.0,
+        np.int64(0),
+    )
     assert float(program(1.0, np.int64(99))) == 1.0
     with pytest.raises(IndexError):
         program(-1.0, np.int64(99))

@@ -134,7 +134,7 @@ def test_python_branches_on_values_outside_staging() -> None:
 
 
 def test_orders_one_to_four() -> None:
-    f: Any = lambda x: np.sin(x) * x  # noqa: E731
+    f: Any = lambda x: np.sin(x) * x
     expected = [
         lambda x: np.cos(x) * x + np.sin(x),
         lambda x: 2 * np.cos(x) - np.sin(x) * x,

@@ -155,9 +155,7 @@ def _drop(model: Model, i: int, rng: np.random.Generator, dtypes: Any, sizes: di
     return True
 
 
-def _factor(
-    model: Model, i: int, rng: np.random.Generator, dtypes: dict[str, str], sizes: dict[str, int]
-) -> bool:
+def _factor(model: Model, i: int, rng: np.random.Generator, dtypes: dict[str, str], sizes: dict[str, int]) -> bool:
     node = model.graph.node[i]
     if node.op_type in ("Constant", "Shape") or dtypes.get(node.output[0]) not in _FLOATS:
         return False
@@ -178,9 +176,7 @@ def _precision(model: Model, i: int, rng: np.random.Generator, dtypes: dict[str,
     if dtype not in narrow or node.op_type in ("Constant", "Shape"):
         return False
     back = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    return _after(
-        model, i, lambda name: [("Cast", [name], {"to": narrow[dtype]}), ("Cast", ["@"], {"to": back})]
-    )
+    return _after(model, i, lambda name: [("Cast", [name], {"to": narrow[dtype]}), ("Cast", ["@"], {"to": back})])
 
 
 def _lost_cast(model: Model, i: int, rng: np.random.Generator, dtypes: dict[str, str], sizes: Any) -> bool:
@@ -213,11 +209,7 @@ def _after(model: Model, i: int, make: Callable[[str], list[tuple[str, list[str]
     for k, (op, operands, attributes) in enumerate(steps):
         source = f"mutated_{k}"
         target = name if k == len(steps) - 1 else f"mutated_{k + 1}"
-        added.append(
-            helper.make_node(
-                op, [source if o in (name, "@") else o for o in operands], [target], **attributes
-            )
-        )
+        added.append(helper.make_node(op, [source if o in (name, "@") else o for o in operands], [target], **attributes))
     nodes = list(model.graph.node)
     rebuilt = [*nodes[: i + 1], *added, *nodes[i + 1 :]]
     copies = [onnx.NodeProto.FromString(n.SerializeToString()) for n in rebuilt]
@@ -267,9 +259,7 @@ _EDITS: dict[str, Callable[..., bool]] = {
 class Probe:
     """Runs models on fixed inputs and looks at every value that the honest model shows; knows nothing of verification."""
 
-    def __init__(
-        self, model: Model, names: Sequence[str], in_names: Sequence[str], arrays: Sequence[Any], seed: int
-    ) -> None:
+    def __init__(self, model: Model, names: Sequence[str], in_names: Sequence[str], arrays: Sequence[Any], seed: int) -> None:
         self.names = [*names]
         self.in_names = tuple(in_names)
         rng = np.random.default_rng(seed)
@@ -366,9 +356,7 @@ def program_mutants(program: Program, rng: np.random.Generator) -> Iterator[tupl
 
 
 def _wrong_equations(eqn: Equation) -> Iterator[tuple[str, Equation]]:
-    def changed(
-        primitive: Any = eqn.primitive, inputs: Any = eqn.inputs, params: Any = eqn.params
-    ) -> Equation:
+    def changed(primitive: Any = eqn.primitive, inputs: Any = eqn.inputs, params: Any = eqn.params) -> Equation:
         return Equation(primitive, tuple(inputs), params, eqn.outputs, eqn.source)
 
     name = eqn.primitive.name

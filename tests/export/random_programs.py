@@ -26,11 +26,7 @@ def draw(seed: int) -> Drawn:
     rng = np.random.default_rng(seed)
     kind = ("expression", "expression", "gradient", "mlp", "attention", "integers")[seed % 6]
     dtype = np.dtype(
-        rng.choice(
-            ["float32", "float32", "float64", "float16"]
-            if kind in ("expression", "gradient")
-            else ["float32", "float64"]
-        )
+        rng.choice(["float32", "float32", "float64", "float16"] if kind in ("expression", "gradient") else ["float32", "float64"])
     )
     return {
         "expression": _expression,

@@ -70,9 +70,7 @@ def frozen_program():
 
 def named_dim_program():
     spec = ons.ArraySpec(("B", 3), "float32")
-    return ons.stage(
-        lambda x, y: {"sum": (x + y).sum(0), "rows": x.reshape(x.shape[0], -1) * 2}, specs=(spec, spec)
-    )
+    return ons.stage(lambda x, y: {"sum": (x + y).sum(0), "rows": x.reshape(x.shape[0], -1) * 2}, specs=(spec, spec))
 
 
 def names_in(path):
@@ -413,9 +411,7 @@ def test_a_wrong_model_leaves_no_file(tmp_path, monkeypatch):
 
 
 def test_samples(tmp_path):
-    program = ons.stage(
-        lambda x, *, k: x * k, specs=(ons.ArraySpec((3,), "f4"),), kw_specs={"k": ons.ArraySpec((3,), "f4")}
-    )
+    program = ons.stage(lambda x, *, k: x * k, specs=(ons.ArraySpec((3,), "f4"),), kw_specs={"k": ons.ArraySpec((3,), "f4")})
     one = {"x": np.arange(3, dtype=np.float32), "k": np.ones(3, np.float32)}
     two = {"x": np.arange(3, dtype=np.float32) + 1, "k": np.full(3, 2, np.float32)}
     report = program.save(tmp_path / "a.onnx", samples=[one, two])
@@ -428,9 +424,7 @@ def test_samples(tmp_path):
     assert not (tmp_path / "b.onnx").exists()
 
 
-@pytest.mark.parametrize(
-    ("option", "value"), [("external", "sometimes"), ("rtol", -1.0), ("atol", float("nan"))]
-)
+@pytest.mark.parametrize(("option", "value"), [("external", "sometimes"), ("rtol", -1.0), ("atol", float("nan"))])
 def test_options_are_checked(tmp_path, option, value):
     with pytest.raises(ValueError, match=f"save: {option} is"):
         dense_program().save(tmp_path / "a.onnx", **{option: value})
@@ -617,8 +611,6 @@ def test_files_run_in_a_process_without_onstage(tmp_path):
         outputs = ons.tree.leaves(program(*args))
         arrays |= {f"out:{n}": a for n, a in zip(program.out_names, outputs, strict=True)}
         np.savez(tmp_path / f"{name}.npz", **arrays)
-    result = subprocess.run(
-        [sys.executable, "-c", _RUNNER, str(tmp_path)], capture_output=True, text=True, cwd=tmp_path
-    )
+    result = subprocess.run([sys.executable, "-c", _RUNNER, str(tmp_path)], capture_output=True, text=True, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == [str(4 * len(runs))]

@@ -41,8 +41,7 @@ UNARY = (
     " Identity Flatten Transpose Squeeze Size NonZero Trilu"
 )
 BINARY = (
-    "Add Sub Mul Div Pow Max Min Mod Equal Greater Less GreaterOrEqual LessOrEqual And Or Xor BitwiseAnd BitwiseOr"
-    " BitwiseXor MatMul Gemm"
+    "Add Sub Mul Div Pow Max Min Mod Equal Greater Less GreaterOrEqual LessOrEqual And Or Xor BitwiseAnd BitwiseOr BitwiseXor MatMul Gemm"
 )
 REDUCTIONS = "ReduceSum ReduceMean ReduceProd ReduceMax ReduceMin ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSumSquare"
 SIGNATURES: dict[str, Signature] = {
@@ -97,9 +96,7 @@ FIXED = {"Cast": {"T2": "tensor(int32)"}}
 
 
 def schema_types(op: str, opset: int) -> dict[str, list[str]]:
-    return {
-        c.type_param_str: list(c.allowed_type_strs) for c in onnx.defs.get_schema(op, opset).type_constraints
-    }
+    return {c.type_param_str: list(c.allowed_type_strs) for c in onnx.defs.get_schema(op, opset).type_constraints}
 
 
 def allowed(op: str, opset: int) -> list[str]:
@@ -129,14 +126,10 @@ def one_node_model(op: str, opset: int, dtype: str) -> bytes:
         attributes = {"fmod": 1}
     formal = schema.inputs
     inputs = [value(f"x{i}", formal[min(i, len(formal) - 1)].type_str) for i in range(count)]
-    outputs = [
-        value(f"y{i}", schema.outputs[i].type_str) for i in range(min(schema.min_output, len(schema.outputs)))
-    ]
+    outputs = [value(f"y{i}", schema.outputs[i].type_str) for i in range(min(schema.min_output, len(schema.outputs)))]
     node = helper.make_node(op, [i.name for i in inputs], [o.name for o in outputs], **attributes)
     graph = helper.make_graph([node], "g", inputs, outputs)
-    return helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10
-    ).SerializeToString()
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10).SerializeToString()
 
 
 def loads(model: bytes) -> str | None:

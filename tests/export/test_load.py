@@ -125,9 +125,7 @@ def test_calls_are_checked_as_before(tmp_path):
     program = ons.stage(loss, *ARGUMENTS)
     program.save(tmp_path / "a.onnx")
     loaded = ons.load(tmp_path / "a.onnx")
-    with pytest.raises(
-        ons.SignatureValueError, match=r"loss: params\['w'\] has dtype float64, staged for float32"
-    ):
+    with pytest.raises(ons.SignatureValueError, match=r"loss: params\['w'\] has dtype float64, staged for float32"):
         loaded({"w": np.ones((5, 60)), "b": ARGUMENTS[0]["b"]}, ARGUMENTS[1])
     with pytest.raises(ons.SignatureTypeError, match=r"params\['b'\] is missing"):
         loaded({"w": ARGUMENTS[0]["w"]}, ARGUMENTS[1])
@@ -176,9 +174,7 @@ def test_weak_numbers(tmp_path):
     assert loaded(np.ones(3, np.float32), 0.5).dtype == np.float32
 
 
-@pytest.mark.parametrize(
-    "dtype", ["bool", "i1", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "bfloat16"]
-)
+@pytest.mark.parametrize("dtype", ["bool", "i1", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "bfloat16"])
 def test_large_constants_of_every_dtype(tmp_path, dtype):
     table = RNG.integers(0, 2 if dtype == "bool" else 100, (20, 40)).astype(ons.ArraySpec((), dtype).dtype)
     program = ons.stage(lambda i: np.take(ons.numpy.asarray(table), i, axis=0), np.array([1, 2]))
@@ -499,9 +495,7 @@ def test_the_format_before_is_read(saved, tmp_path, monkeypatch):
 def repack(model, change):
     packed = json.loads(bz2.decompress(base64.b64decode(get_property(model, "onstage.program"))))
     change(packed)
-    set_property(
-        model, "onstage.program", base64.b64encode(bz2.compress(canonical_text(packed).encode())).decode()
-    )
+    set_property(model, "onstage.program", base64.b64encode(bz2.compress(canonical_text(packed).encode())).decode())
 
 
 def _swap_outputs(packed):
@@ -630,9 +624,7 @@ def test_data_outside_the_folder_is_not_read(saved, tmp_path, location):
     refused(edited(saved, tmp_path, move, "split.onnx"), "is not beside it")
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [("offset", "-1"), ("length", "-8"), ("length", "99999999"), ("offset", "x")]
-)
+@pytest.mark.parametrize(("key", "value"), [("offset", "-1"), ("length", "-8"), ("length", "99999999"), ("offset", "x")])
 def test_data_out_of_range(saved, tmp_path, key, value):
     def move(model):
         for tensor in model.graph.initializer:
@@ -651,16 +643,12 @@ def test_unregistered_primitive(tmp_path, monkeypatch):
     program.save(tmp_path / "a.onnx")
     registry = {k: v for k, v in primitive_module._registry.items() if k != "sin"}
     monkeypatch.setattr(primitive_module, "_registry", registry)
-    with pytest.raises(
-        ons.MissingRuleError, match=r"a\.onnx: primitive 'sin' is not registered; import the module"
-    ):
+    with pytest.raises(ons.MissingRuleError, match=r"a\.onnx: primitive 'sin' is not registered; import the module"):
         ons.load(tmp_path / "a.onnx")
 
 
 def test_nothing_the_file_names_is_imported(tmp_path):
-    (tmp_path / "danger.py").write_text(
-        "from dataclasses import dataclass\nprint('imported')\n@dataclass\nclass Box:\n    x: object\n"
-    )
+    (tmp_path / "danger.py").write_text("from dataclasses import dataclass\nprint('imported')\n@dataclass\nclass Box:\n    x: object\n")
     write = (
         "import sys, numpy as np, onstage as ons; sys.path.insert(0, sys.argv[1]); import danger\n"
         "ons.stage(lambda b, f: danger.Box(b.x * 2), danger.Box(np.ones(2)), ons.StaticSpec(danger.Box)).save(sys.argv[2])"

@@ -64,9 +64,7 @@ def node(op_type: str, abstract: Any = None, **attributes: Any) -> Primitive:
 
 def program_of(primitive: Primitive, *specs: ArraySpec, **params: Any) -> Any:
     builder = ProgramBuilder()
-    return builder.build(
-        list(builder.emit(primitive, tuple(builder.add_input(s) for s in specs), params, None))
-    )
+    return builder.build(list(builder.emit(primitive, tuple(builder.add_input(s) for s in specs), params, None)))
 
 
 def session(model: Any, level: Any) -> Any:
@@ -239,9 +237,7 @@ def test_an_op_of_a_later_opset_raises_the_opset():
     )
     model = single(gelu, ArraySpec((2, 4), "f32"))
     assert model.opset_import[0].version == 23
-    with pytest.raises(
-        UnsupportedError, match="RMSNormalization exists from opset 23 on; the opset asked for is 18"
-    ):
+    with pytest.raises(UnsupportedError, match="RMSNormalization exists from opset 23 on; the opset asked for is 18"):
         single(gelu, ArraySpec((2, 4), "f32"), opset=18)
 
 
@@ -252,9 +248,7 @@ def test_opset_and_target_are_checked():
         single(node("Neg"), spec, opset=20)
     with pytest.raises(UnsupportedError, match="target 'tflite' is unknown"):
         single(node("Neg"), spec, target="tflite")
-    contrib = toy(
-        "quick", lambda x: x, None, lambda b, x: b.op("QuickGelu", x, domain="com.microsoft", alpha=1.0)
-    )
+    contrib = toy("quick", lambda x: x, None, lambda b, x: b.op("QuickGelu", x, domain="com.microsoft", alpha=1.0))
     with pytest.raises(UnsupportedError, match="QuickGelu is an op of ONNX Runtime alone"):
         single(contrib, spec)
     model = single(contrib, spec, target="onnxruntime")
@@ -294,9 +288,7 @@ def test_what_cannot_be_lowered_names_primitive_dtype_and_line():
     builder = ProgramBuilder()
     x = builder.add_input(ArraySpec((3,), "f64"))
     (y,) = builder.emit(node("Erf"), (x,), {}, Source("train.py", 7))
-    with pytest.raises(
-        UnsupportedError, match=r"erf: ONNX Runtime has no kernel for Erf on f64(.|\n)*train\.py:7"
-    ):
+    with pytest.raises(UnsupportedError, match=r"erf: ONNX Runtime has no kernel for Erf on f64(.|\n)*train\.py:7"):
         lower(builder.build([y]), ["x"], ["y"])
 
 
@@ -320,18 +312,14 @@ def run_any(model: Any, *arrays: np.ndarray) -> np.ndarray:
     for value, array in zip(model.graph.input, arrays, strict=True):
         if array.dtype == bfloat16():
             wide = f"{value.name}_wide"
-            result.graph.node.insert(
-                0, onnx.helper.make_node("Cast", [wide], [value.name], to=onnx.TensorProto.BFLOAT16)
-            )
+            result.graph.node.insert(0, onnx.helper.make_node("Cast", [wide], [value.name], to=onnx.TensorProto.BFLOAT16))
             for i in result.graph.input:
                 if i.name == value.name:
                     i.name, i.type.tensor_type.elem_type = wide, onnx.TensorProto.FLOAT
     output = result.graph.output[0]
     half = output.type.tensor_type.elem_type == onnx.TensorProto.BFLOAT16
     if half:
-        result.graph.node.append(
-            onnx.helper.make_node("Cast", [output.name], ["wide"], to=onnx.TensorProto.FLOAT)
-        )
+        result.graph.node.append(onnx.helper.make_node("Cast", [output.name], ["wide"], to=onnx.TensorProto.FLOAT))
         output.name, output.type.tensor_type.elem_type = "wide", onnx.TensorProto.FLOAT
     feeds = [a.astype(np.float32) if a.dtype == bfloat16() else a for a in arrays]
     (array,) = run(result, *feeds)
@@ -345,9 +333,7 @@ def test_ring_ops_on_every_dtype(op: str, name: str):
     x, y = sample(dtype, 0), sample(dtype, 1)
     function = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "MatMul": np.matmul}[op]
     with np.errstate(all="ignore"):
-        expected = (
-            function(x, y) if dtype != bfloat16() else function(x.astype("f4"), y.astype("f4")).astype(dtype)
-        )
+        expected = function(x, y) if dtype != bfloat16() else function(x.astype("f4"), y.astype("f4")).astype(dtype)
     got = run_any(single(node(op), ArraySpec((4, 4), dtype), ArraySpec((4, 4), dtype)), x, y)
     assert got.dtype == dtype
     if dtype.kind in "iu":
@@ -399,9 +385,7 @@ def test_unsigned_64_bits_only_where_the_sign_does_not_matter():
 def test_an_output_dtype_said_by_an_attribute(name: str):
     dtype = as_dtype(name)
     spec = make_spec((2, 2), dtype)
-    eye = toy(
-        "eye", lambda: spec, None, lambda b: b.op("EyeLike", b.const(np.zeros((2, 2), "f4")), dtype=dtype)
-    )
+    eye = toy("eye", lambda: spec, None, lambda b: b.op("EyeLike", b.const(np.zeros((2, 2), "f4")), dtype=dtype))
     np.testing.assert_array_equal(run_any(single(eye)), np.eye(2).astype(dtype))
     fill = np.array([1], dtype=dtype)
     full = toy("full", lambda: spec, None, lambda b: b.op("ConstantOfShape", b.shape((2, 2)), value=fill))
@@ -421,9 +405,7 @@ def test_casts_are_not_folded_together():
     def rule(b: Builder, x: str) -> str:
         return b.cast(b.cast(x, np.dtype(np.int32)), np.dtype(bool))
 
-    model = single(
-        toy("truncated", lambda x: make_spec(x.shape, np.dtype(bool)), None, rule), ArraySpec((5,), "f32")
-    )
+    model = single(toy("truncated", lambda x: make_spec(x.shape, np.dtype(bool)), None, rule), ArraySpec((5,), "f32"))
     np.testing.assert_array_equal(run(model, f32([-0.2, -0.1, 0, 0.1, 0.2]))[0], [False] * 5)
 
 
@@ -442,9 +424,7 @@ def scaled(kind: str) -> Any:
         if kind == "before":
             return b.op("MatMul", b.op("Mul", x, c), w)
         if kind == "through transposes":
-            return b.op(
-                "MatMul", x, b.op("Transpose", b.op("Transpose", b.op("Mul", w, c), perm=[1, 0]), perm=[1, 0])
-            )
+            return b.op("MatMul", x, b.op("Transpose", b.op("Transpose", b.op("Mul", w, c), perm=[1, 0]), perm=[1, 0]))
         if kind == "folded":
             return b.op("Mul", b.op("MatMul", x, w), b.op("Sqrt", b.const(0.3)))
         if kind == "product of two":
@@ -505,9 +485,7 @@ def test_float64_normalisation_keeps_its_epsilon():
         centred = b.op("Sub", x, b.op("ReduceMean", x, axis))
         variance = b.op("ReduceMean", b.op("Pow", centred, b.const(2.0)), axis)
         deviation = b.op("Sqrt", b.op("Add", variance, b.const(1e-5)))
-        return b.op(
-            "Add", b.op("Mul", b.op("Div", centred, deviation), b.const(np.full(4, 1.5))), b.const(np.ones(4))
-        )
+        return b.op("Add", b.op("Mul", b.op("Div", centred, deviation), b.const(np.full(4, 1.5))), b.const(np.ones(4)))
 
     x = np.random.default_rng(0).normal(size=(5, 4)) * 1e-3
     centred = x - x.mean(-1, keepdims=True)
@@ -528,16 +506,12 @@ def test_relu_then_clip_loads(name: str):
     np.testing.assert_array_equal(got, np.clip(np.maximum(x, 0), 1, 3))
 
 
-@pytest.mark.parametrize(
-    ("given", "wanted"), [((1, 2), (0, 2)), ((2,), (0, 2)), ((3, 1, 1), (0, 2)), ((), (0,))]
-)
+@pytest.mark.parametrize(("given", "wanted"), [((1, 2), (0, 2)), ((2,), (0, 2)), ((3, 1, 1), (0, 2)), ((), (0,))])
 @pytest.mark.parametrize("name", ["bf16", "f16", "f32", "i8"])
 def test_expanding_to_nothing(name: str, given: tuple[int, ...], wanted: tuple[int, ...]):
     dtype = as_dtype(name)
     shape = np.broadcast_shapes(given, wanted)
-    expand = toy(
-        "e", lambda x: make_spec(shape, dtype), None, lambda b, x: b.op("Expand", x, b.shape(wanted))
-    )
+    expand = toy("e", lambda x: make_spec(shape, dtype), None, lambda b, x: b.op("Expand", x, b.shape(wanted)))
     builder = ProgramBuilder()
     (y,) = builder.emit(expand, (builder.add_input(ArraySpec(given, dtype)),), {}, None)
     (z,) = builder.emit(node("Neg"), (y,), {}, None)
@@ -555,15 +529,10 @@ def test_expanding_to_nothing(name: str, given: tuple[int, ...], wanted: tuple[i
     ],
 )
 def test_matmuls_of_empty_batches(left: Any, right: Any):
-    matmul = node(
-        "MatMul", lambda x, y: ArraySpec((*(["B", 4] if 4 in left + right else ["B"]), 2, 2), x.dtype)
-    )
+    matmul = node("MatMul", lambda x, y: ArraySpec((*(["B", 4] if 4 in left + right else ["B"]), 2, 2), x.dtype))
     model = single(matmul, ArraySpec(left, "f64"), ArraySpec(right, "f64"))
     for size in (0, 1, 3):
-        x, y = (
-            np.random.default_rng(0).normal(size=[size if d == "B" else d for d in shape])
-            for shape in (left, right)
-        )
+        x, y = (np.random.default_rng(0).normal(size=[size if d == "B" else d for d in shape]) for shape in (left, right))
         np.testing.assert_allclose(run(model, x, y)[0], x @ y, rtol=1e-12)
 
 
@@ -660,10 +629,7 @@ def test_an_input_of_a_computed_size_is_guarded():
     (z,) = builder.emit(node("Neg"), (y,), {}, None)
     model = lower(builder.build([z, x]), ["x", "y"], ["z", "w"])
     for size in (0, 6, 8):
-        assert all(
-            "axis 0 of y must have size 2*B + 1" in m
-            for m in fails(model, {"x": np.ones(3, "f4"), "y": np.ones(size, "f4")})
-        )
+        assert all("axis 0 of y must have size 2*B + 1" in m for m in fails(model, {"x": np.ones(3, "f4"), "y": np.ones(size, "f4")}))
     np.testing.assert_array_equal(run(model, np.ones(3, "f4"), np.ones(7, "f4"))[0], -np.ones(7))
 
 
@@ -788,9 +754,7 @@ def test_integer_reductions_wrap_exactly(name: str, op: str, axes: tuple[int, ..
     x = np.random.default_rng(0).integers(info.min, info.max, size=(3, 5, 4), dtype=dtype, endpoint=True)
     for keepdims in (0, 1):
         rule = lambda b, x, k=keepdims: b.op(op, x, b.const(list(axes)), keepdims=k)
-        expected = getattr(x, "sum" if op == "ReduceSum" else "prod")(
-            axis=axes, keepdims=bool(keepdims), dtype=dtype
-        )
+        expected = getattr(x, "sum" if op == "ReduceSum" else "prod")(axis=axes, keepdims=bool(keepdims), dtype=dtype)
         spec = ArraySpec([middle if n == 5 else n for n in expected.shape], dtype)
         model = single(toy("r", lambda x, s=spec: s, None, rule), ArraySpec((3, middle, 4), dtype))
         np.testing.assert_array_equal(run(model, x)[0], expected)
@@ -799,9 +763,7 @@ def test_integer_reductions_wrap_exactly(name: str, op: str, axes: tuple[int, ..
 @pytest.mark.parametrize("op", ["ReduceSum", "ReduceProd"])
 def test_integer_reductions_of_nothing(op: str):
     for size in (0, "N"):
-        reduce = toy(
-            "r", lambda x: make_spec((3,), x.dtype), None, lambda b, x: b.op(op, x, b.const([1]), keepdims=0)
-        )
+        reduce = toy("r", lambda x: make_spec((3,), x.dtype), None, lambda b, x: b.op(op, x, b.const([1]), keepdims=0))
         (got,) = run(single(reduce, ArraySpec((3, size), "i64")), np.zeros((3, 0), np.int64))
         np.testing.assert_array_equal(got, [op == "ReduceProd"] * 3)
 
@@ -839,9 +801,7 @@ def test_scatters_on_every_dtype(op: str, name: str, reduction: str):
         return b.op(op, x, i, u, reduction=reduction)
 
     expected = x.astype("f8")
-    function = {"none": lambda a, i, v: a.__setitem__(i, v), "add": np.add.at, "max": np.maximum.at}[
-        reduction
-    ]
+    function = {"none": lambda a, i, v: a.__setitem__(i, v), "add": np.add.at, "max": np.maximum.at}[reduction]
     function(expected, where, updates.astype("f8"))
     scatter = toy("s", lambda x, u: x, None, rule)
     got = run_any(single(scatter, ArraySpec((4,), dtype), ArraySpec((3,), dtype)), x, updates)

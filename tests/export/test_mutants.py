@@ -32,14 +32,8 @@ def honest(seed: int) -> Honest:
     lowered = lower_program(staged.optimized[0], staged.in_names, staged.out_names)
     arrays = staged.signature.arrays(staged.signature.flatten(drawn.args, {}))
     constants = {t.name for t in lowered.model.graph.initializer}
-    names = [
-        n
-        for n in dict.fromkeys((*lowered.values.values(), *staged.out_names))
-        if n not in staged.in_names and n not in constants
-    ]
-    return Honest(
-        drawn.name, staged, lowered, arrays, Probe(lowered.model, names, staged.in_names, arrays, seed)
-    )
+    names = [n for n in dict.fromkeys((*lowered.values.values(), *staged.out_names)) if n not in staged.in_names and n not in constants]
+    return Honest(drawn.name, staged, lowered, arrays, Probe(lowered.model, names, staged.in_names, arrays, seed))
 
 
 def hunt(seeds: range, a_program: int) -> tuple[Counter[str], list[str]]:
@@ -98,9 +92,7 @@ def hunt_programs(seeds: range, a_program: int) -> tuple[Counter[str], list[str]
 def assert_caught(tried: Counter[str], missed: list[str], at_least: int) -> None:
     total = sum(tried.values())
     assert total >= at_least, f"only {total} mutants were faults"
-    assert len(missed) <= (1 - CAUGHT) * total, (
-        f"{len(missed)} of {total} mutants were missed:\n" + "\n".join(missed)
-    )
+    assert len(missed) <= (1 - CAUGHT) * total, f"{len(missed)} of {total} mutants were missed:\n" + "\n".join(missed)
 
 
 def test_faulty_models_are_caught() -> None:

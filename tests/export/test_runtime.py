@@ -122,9 +122,7 @@ def test_bfloat16_in_and_out(backend: OnnxBackend):
 
 
 def test_threads_calling_one_program_while_earlier_results_are_held(backend: OnnxBackend):
-    program = ons.stage(
-        lambda x, w: np.tanh(x @ w).sum(axis=1), specs=(SPEC(("B", 16), "f64"), SPEC((16, 16), "f64"))
-    )
+    program = ons.stage(lambda x, w: np.tanh(x @ w).sum(axis=1), specs=(SPEC(("B", 16), "f64"), SPEC((16, 16), "f64")))
     w = np.random.default_rng(0).normal(size=(16, 16))
     failures: list[str] = []
 
@@ -209,9 +207,7 @@ def test_an_optimizer_failure_is_reported_and_survived(monkeypatch: pytest.Monke
             onnx.numpy_helper.from_array(np.array(1.0), "hi"),
         ],
     )
-    model = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10
-    ).SerializeToString()
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
     with pytest.warns(OptimizerWarning, match="failed at level 'all' and the model runs at 'none'"):
         session = make_session(model, Options(provider="cpu"), level="all")
     np.testing.assert_array_equal(session.run(None, {"x": f64([-1, 0.7, 3])})[0], [0.5, 0.7, 1])
@@ -220,14 +216,10 @@ def test_an_optimizer_failure_is_reported_and_survived(monkeypatch: pytest.Monke
         make_session(model, Options(provider="cpu"), level="none")
 
 
-def test_a_model_that_is_wrong_is_not_tried_again(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-):
+def test_a_model_that_is_wrong_is_not_tried_again(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
     made: list[str] = []
     original = session_module._session_options
-    monkeypatch.setattr(
-        session_module, "_session_options", lambda level, *rest: made.append(level) or original(level, *rest)
-    )
+    monkeypatch.setattr(session_module, "_session_options", lambda level, *rest: made.append(level) or original(level, *rest))
     with pytest.raises(OnstageError, match="cannot load the model"):
         make_session(b"no model", Options(provider="cpu"), level="all")
     assert made == ["all"]
@@ -255,10 +247,7 @@ def test_a_profile_names_operators_and_lines(backend: OnnxBackend):
     profile = backend.profile(program, [np.ones((64, 64)), np.ones((64, 64))])
     assert {row.name for row in profile.by_operator} == {"MatMul", "Tanh", "Add"}
     assert sum(row.share for row in profile.by_operator) == pytest.approx(1)
-    assert any(
-        row.name.startswith("test_runtime.py:") and row.name.endswith(" layer1/tanh")
-        for row in profile.by_line
-    )
+    assert any(row.name.startswith("test_runtime.py:") and row.name.endswith(" layer1/tanh") for row in profile.by_line)
     assert "Tanh" in str(profile) and "us in kernels on CPUExecutionProvider" in str(profile)
 
 
@@ -367,9 +356,7 @@ def test_options_from_the_environment():
         "ONSTAGE_CACHE_DIR": "/tmp/x",
         "ONSTAGE_DEVICE": "",
     }
-    assert read_environment(environment) == Options(
-        provider="cpu", threads=2, fallback=True, cache_dir="/tmp/x"
-    )
+    assert read_environment(environment) == Options(provider="cpu", threads=2, fallback=True, cache_dir="/tmp/x")
     for variable, text in (
         ("ONSTAGE_THREADS", "many"),
         ("ONSTAGE_PROVIDER", "tpu"),

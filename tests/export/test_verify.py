@@ -50,9 +50,7 @@ def edited(staged: Any, edit: Callable[[Any], None], *args: Any, **options: Any)
     lowered = lowered_of(staged)
     model = onnx.ModelProto.FromString(lowered.model.SerializeToString())
     edit(model)
-    return verify_staged(
-        staged, lowered, model.SerializeToString(), example=arrays_of(staged, args), **options
-    )
+    return verify_staged(staged, lowered, model.SerializeToString(), example=arrays_of(staged, args), **options)
 
 
 def normal(*shape: int, dtype: Any = F32, seed: int = 0) -> Any:
@@ -155,9 +153,7 @@ def test_half_width_floats_and_overflow() -> None:
 
 def test_named_dims_are_tried_at_other_sizes() -> None:
     spec = ons.ArraySpec(("B", 3), "float32")
-    report = verified_specs(
-        lambda x, w: (np.tanh(x @ w), np.mean(x, axis=1)), spec, ons.ArraySpec((3, "H"), "float32")
-    )
+    report = verified_specs(lambda x, w: (np.tanh(x @ w), np.mean(x, axis=1)), spec, ons.ArraySpec((3, "H"), "float32"))
     assert report.verified == ("out.0", "out.1")
     sizes = [text[text.index("(") :] for text in report.samples]
     assert "(B=1, H=1)" in sizes and "(B=0, H=0)" in sizes and len(set(sizes)) == 4
@@ -230,10 +226,7 @@ def test_the_first_equation_that_departs_is_named_with_its_line() -> None:
     with pytest.raises(ons.VerificationError) as caught:
         edited(staged, swap, normal(5))
     message = str(caught.value)
-    assert (
-        "output 'out.0' is wrong" in message
-        and "subtract (f32[5]), on example: 5 elements are off" in message
-    )
+    assert "output 'out.0' is wrong" in message and "subtract (f32[5]), on example: 5 elements are off" in message
     assert "z = y - x" in message
 
 
@@ -300,9 +293,7 @@ def test_another_shape_or_a_model_that_does_not_load_is_a_verification_error() -
         n.attribute.append(onnx.helper.make_attribute("axis", 0))
         n.input[1] = n.input[0]
 
-    with pytest.raises(
-        ons.VerificationError, match=r"expected float32\[3, 3\], got float32\[6, 3\]|does not load"
-    ):
+    with pytest.raises(ons.VerificationError, match=r"expected float32\[3, 3\], got float32\[6, 3\]|does not load"):
         edited(staged, widen, normal(3, 3))
 
     def break_it(model: Any) -> None:
@@ -335,18 +326,14 @@ LOOPS: dict[str, Callable[..., Any]] = {
     "branch": lambda w, h, xs: ons.cond(np.sum(w) > 0, np.exp, lambda x: x * 2, xs),
     "chaotic loop": lambda w, h, xs: ons.fori_loop(0, 80, lambda i, c: np.sin(c) * 2.9, xs),
     "while": lambda w, h, xs: ons.while_loop(lambda c: np.sum(c * c) > 0.1, lambda c: c * 0.9, xs),
-    "branch in a loop": lambda w, h, xs: ons.scan(
-        lambda c, x: (ons.cond(np.sum(x) > 0, np.tanh, np.cos, c), c), h, xs
-    ),
+    "branch in a loop": lambda w, h, xs: ons.scan(lambda c, x: (ons.cond(np.sum(x) > 0, np.tanh, np.cos, c), c), h, xs),
 }
 
 
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 @pytest.mark.parametrize("name", LOOPS)
 def test_loops_and_branches_are_no_alarm(name: str, dtype: Any) -> None:
-    report = verified(
-        LOOPS[name], 0.5 * normal(4, 4, dtype=dtype), np.zeros(4, dtype), normal(20, 4, dtype=dtype, seed=1)
-    )
+    report = verified(LOOPS[name], 0.5 * normal(4, 4, dtype=dtype), np.zeros(4, dtype), normal(20, 4, dtype=dtype, seed=1))
     assert report.outputs[0].verified
 
 
@@ -418,9 +405,7 @@ def test_a_report_is_plain_data_and_says_what_was_done() -> None:
         "atol": None,
     }
     assert data["outputs"][0]["name"] == "out.w" and data["outputs"][0]["verified"] is True
-    assert (
-        data["samples"] == ["example", "noise", "growing noise"] and data["equations"] == report.equations > 5
-    )
+    assert data["samples"] == ["example", "noise", "growing noise"] and data["equations"] == report.equations > 5
     assert "1 of 1 outputs verified" in repr(report) and "out.w" in str(report)
 
 
@@ -436,9 +421,7 @@ def test_values_are_looked_at_in_pieces_where_memory_is_short(monkeypatch: pytes
     assert len(cut) > 2 and sum(len(p.equations) for p in cut) == whole.equations
     made: list[Any] = []
     real = exposure.ExposedPiece.__init__
-    monkeypatch.setattr(
-        exposure.ExposedPiece, "__init__", lambda self, c, p: (made.append(p), real(self, c, p))[1]
-    )
+    monkeypatch.setattr(exposure.ExposedPiece, "__init__", lambda self, c, p: (made.append(p), real(self, c, p))[1])
     monkeypatch.setattr(pieces, "__defaults__", (400,))
     assert verify_staged(staged, lowered, example=arrays).outputs == whole.outputs
     assert len(made) == len(cut)

@@ -163,9 +163,7 @@ def test_vmap_equals_a_loop(example: Example) -> None:
         if not any(mapped):
             mapped[int(rng.integers(len(mapped)))] = True
         axes = [int(rng.integers(x.ndim + 1)) if m else None for x, m in zip(batches[0], mapped, strict=True)]
-        stacked = [
-            np.stack([b[i] for b in batches], axis=axis) if axis is not None else batches[0][i] for i, axis in enumerate(axes)
-        ]
+        stacked = [np.stack([b[i] for b in batches], axis=axis) if axis is not None else batches[0][i] for i, axis in enumerate(axes)]
         single = [[b[i] if m else batches[0][i] for i, m in enumerate(mapped)] for b in batches]
         loop = [evaluate(program, arrays) for arrays in single]
 

@@ -104,4 +104,3 @@ def test_named_dims_run_at_every_size(example: Example) -> None:
         for level in _LEVELS:
             for got, wanted in zip(run(data, sized, level, program), expected, strict=True):
                 assert_same(got, wanted, f"{example.label} at B={size}, level {level}")
-

@@ -47,9 +47,7 @@ def agree() -> Callable[..., Any]:
         if shapes is None:
             program = ons.stage(function, *xs)
         else:
-            program = ons.stage(
-                function, specs=tuple(ons.ArraySpec(s, x.dtype) for s, x in zip(shapes, xs, strict=True))
-            )
+            program = ons.stage(function, specs=tuple(ons.ArraySpec(s, x.dtype) for s, x in zip(shapes, xs, strict=True)))
         results = {"interpreter": evaluate(program.program, xs)}
         for level in ("none", "all"):
             with ons.config(optimization=level):
@@ -67,9 +65,7 @@ def agree() -> Callable[..., Any]:
 def slopes() -> Callable[..., None]:
     """slopes(f, *arrays): the gradient of sum(weights * f) against central differences in float64, and the same staged."""
 
-    def check(
-        function: Callable[..., Any], *arrays: Any, shapes: Any = None, step: float = 1e-5, rtol: float = 1e-6
-    ) -> None:
+    def check(function: Callable[..., Any], *arrays: Any, shapes: Any = None, step: float = 1e-5, rtol: float = 1e-6) -> None:
         xs = [np.asarray(a, np.float64) for a in arrays]
         sample = np.asarray(function(*xs))
         weights = np.random.default_rng(7).uniform(0.5, 1.5, sample.shape)
@@ -87,9 +83,7 @@ def slopes() -> Callable[..., None]:
                 return np.sum(y * y)
 
             gradient = ons.grad(loss, argnums=tuple(range(len(xs))))
-            program = ons.stage(
-                gradient, specs=tuple(ons.ArraySpec(s, x.dtype) for s, x in zip(shapes, xs, strict=True))
-            )
+            program = ons.stage(gradient, specs=tuple(ons.ArraySpec(s, x.dtype) for s, x in zip(shapes, xs, strict=True)))
         for result in (gradient(*xs), program(*xs)):
             for i, (x, got) in enumerate(zip(xs, result, strict=True)):
                 wanted = np.zeros_like(x)

@@ -18,9 +18,7 @@ def data(dtype="float64", shape=(3, 5)):
     [np.cumsum, np.cumprod, np.maximum.accumulate, np.minimum.accumulate],
     ids=["sum", "prod", "max", "min"],
 )
-@pytest.mark.parametrize(
-    "dtype", ["float64", "float32", "float16", "int8", "int32", "int64", "uint8", "uint32", "uint64"]
-)
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int8", "int32", "int64", "uint8", "uint32", "uint64"])
 def test_values(agree, f, dtype):
     x = np.abs(data(dtype)) if dtype[0] == "u" else data(dtype)
     rtol = {"float16": 5e-3, "float32": 1e-5}.get(dtype)

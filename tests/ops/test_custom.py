@@ -224,7 +224,9 @@ def test_an_implementation_takes_no_traced_array_from_outside() -> None:
     make = lambda x: ons.primitive(lambda y: y * x, name="test.closure")
     with pytest.raises(ons.TracingError, match=r"test.closure: its output hangs on a traced array from outside; pass it as an argument"):
         ons.grad(lambda x: np.sum(make(x)(x)))(X)
-    with pytest.raises(ons.TracingError, match=r"test.closure: its implementation uses a traced array from outside; pass it as an argument"):
+    with pytest.raises(
+        ons.TracingError, match=r"test.closure: its implementation uses a traced array from outside; pass it as an argument"
+    ):
         ons.stage(lambda x: make(x)(x), X)
 
 
@@ -356,7 +358,9 @@ def test_bad_transpose_rules(rule: Any, error: Any, message: str) -> None:
 def test_bad_abstract_rules() -> None:
     f = ons.primitive(lambda x: opaque(x) * 2, name="test.bad_abstract")
     f.def_abstract(lambda x: ons.AbstractValue((2,), x.dtype))
-    with pytest.raises(ons.ShapeError, match=r"test.bad_abstract: the implementation gave f64\[3\], def_abstract says for leaf 0 of the output f64\[2\]"):
+    with pytest.raises(
+        ons.ShapeError, match=r"test.bad_abstract: the implementation gave f64\[3\], def_abstract says for leaf 0 of the output f64\[2\]"
+    ):
         ons.grad(lambda x: np.sum(f(x)))(X)
     f.def_abstract(lambda x: (x,))
     with pytest.raises(TypeError, match=r"def_abstract says, the implementation gave another tree for the output"):
@@ -403,7 +407,9 @@ def test_a_linear_primitive_in_the_rule_of_another() -> None:
     f = ons.primitive(lambda x: opaque(x) * 2, name="test.uses_double")
     f.def_jvp(lambda o, p, t: double(t[0]))
     assert np.array_equal(ons.jvp(f, (X,), (X,))[1], 2 * X)
-    with pytest.raises(ons.NonlinearRuleError, match=r"test.uses_double: the jvp rule passes a tangent through test.double, which is opaque and has no"):
+    with pytest.raises(
+        ons.NonlinearRuleError, match=r"test.uses_double: the jvp rule passes a tangent through test.double, which is opaque and has no"
+    ):
         ons.grad(lambda x: np.sum(f(x)))(X)
     double.def_transpose(lambda ct, p, o: (double(ct),))
     g = ons.primitive(lambda x: opaque(x) * 2, name="test.uses_double")
@@ -476,7 +482,9 @@ def test_residual_needs_specs_in_stage() -> None:
     solve.def_abstract(lambda a, b: b)
     assert np.isclose(ons.stage(loss, A, B)(A, B), loss(A, B))
     assert np.allclose(ons.grad(loss, argnums=1)(A, B), np.linalg.solve(A.T, 2 * np.linalg.solve(A, B)))
-    with pytest.raises(ons.MissingRuleError, match=r"staging its gradient needs the specs of its residual; let def_abstract return ons.PrimitiveResult"):
+    with pytest.raises(
+        ons.MissingRuleError, match=r"staging its gradient needs the specs of its residual; let def_abstract return ons.PrimitiveResult"
+    ):
         ons.stage(ons.grad(loss, argnums=(0, 1)), A, B)
     solve.def_abstract(lambda a, b: ons.PrimitiveResult(b, {"inverse": a}))
     program = ons.stage(ons.grad(loss, argnums=(0, 1)), A, B)
@@ -524,7 +532,9 @@ def test_gradient_with_a_residual_in_a_file(tmp_path: Path) -> None:
 
 
 def test_residual_is_declared() -> None:
-    with pytest.raises(TypeError, match=r"declared with residual=True, so the implementation must return PrimitiveResult\(output, residual\); got ndarray"):
+    with pytest.raises(
+        TypeError, match=r"declared with residual=True, so the implementation must return PrimitiveResult\(output, residual\); got ndarray"
+    ):
         ons.primitive(lambda x: x, residual=True)(X)
     with pytest.raises(TypeError, match=r"declared with residual=False, so the implementation must return the output; got PrimitiveResult"):
         ons.primitive(lambda x: ons.PrimitiveResult(x, x))(X)
@@ -682,7 +692,9 @@ def test_contrib_operator() -> None:
 
 
 def test_standard_operator_with_several_outputs_and_optional_operands() -> None:
-    top_k = ons.onnx_op("", "TopK", version=11, abstract=lambda x, k, *, axis: (ons.AbstractValue((2,), x.dtype), ons.AbstractValue((2,), "int64")))
+    top_k = ons.onnx_op(
+        "", "TopK", version=11, abstract=lambda x, k, *, axis: (ons.AbstractValue((2,), x.dtype), ons.AbstractValue((2,), "int64"))
+    )
     k = np.array([2])
     for values, indices in (top_k(X, k, axis=0), ons.stage(lambda x: top_k(x, k, axis=0), X)(X)):
         assert values.tolist() == [2.0, 0.5] and indices.tolist() == [2, 0]

@@ -48,7 +48,5 @@ def test_dropout_staged_with_its_gradient(tmp_path: Path) -> None:
     path = tmp_path / "dropout.onnx"
     program.save(path)
     session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    feeds = {
-        i.name: np.asarray(v) for i, v in zip(session.get_inputs(), (x, 0.4, random.key(3)), strict=True)
-    }
+    feeds = {i.name: np.asarray(v) for i, v in zip(session.get_inputs(), (x, 0.4, random.key(3)), strict=True)}
     np.testing.assert_allclose(session.run(None, feeds)[1], program(x, 0.4, random.key(3))[1], rtol=1e-12)

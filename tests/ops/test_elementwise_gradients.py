@@ -122,9 +122,7 @@ def test_logaddexp_shares() -> None:
     dx, dy = gradient(np.logaddexp, x, y)
     np.testing.assert_allclose(dx, [0.5, 0.5, 0.5, 0, 0.25])
     np.testing.assert_allclose(dy, [0.5, 0.5, 0.5, 1, 0.75])
-    np.testing.assert_allclose(
-        second(lambda x: np.logaddexp(x, 0), np.float64([0.0, 800.0, -800.0])), [0.25, 0, 0]
-    )
+    np.testing.assert_allclose(second(lambda x: np.logaddexp(x, 0), np.float64([0.0, 800.0, -800.0])), [0.25, 0, 0])
 
 
 def test_nan_to_num_stops_the_slope_of_what_it_replaces() -> None:
@@ -136,9 +134,7 @@ def test_ldexp_and_frexp() -> None:
     assert gradient(lambda x: np.frexp(x)[0], np.float64([6.0, 0.3])) == [[0.125, 2]]
 
 
-@pytest.mark.parametrize(
-    "name", ["erf", "erfc", "erfinv", "expit", "logit", "gammaln", "digamma", "ndtr", "ndtri"]
-)
+@pytest.mark.parametrize("name", ["erf", "erfc", "erfinv", "expit", "logit", "gammaln", "digamma", "ndtr", "ndtri"])
 def test_special_functions(slopes: Slopes, name: str) -> None:
     slopes(getattr(ons.special, name), [0.2, 0.45, 0.85])
 
@@ -154,9 +150,7 @@ def test_xlogy(slopes: Slopes) -> None:
 
 def test_polygamma_of_every_order_and_of_negative_numbers() -> None:
     x = np.float64([1.0, 0.5, -0.5])
-    np.testing.assert_allclose(
-        gradient(ons.special.digamma, x)[0], [np.pi**2 / 6, np.pi**2 / 2, np.pi**2 / 2 + 4], rtol=1e-13
-    )
+    np.testing.assert_allclose(gradient(ons.special.digamma, x)[0], [np.pi**2 / 6, np.pi**2 / 2, np.pi**2 / 2 + 4], rtol=1e-13)
     # psi''(1) = -2 zeta(3); psi''(1/2) = -14 zeta(3)
     zeta3 = 1.2020569031595942
     np.testing.assert_allclose(second(ons.special.digamma, x)[:2], [-2 * zeta3, -14 * zeta3], rtol=1e-13)

@@ -395,10 +395,7 @@ def test_astype_copy_real_imag(agree: Agree) -> None:
         x,
     )
     agree(lambda x: (np.real(x), np.imag(x), np.conj(x), np.copy(x), x.copy()), x)
-    assert (
-        staged(lambda x: x.astype(np.int32).astype(bool), np.float32([-0.2, -0.1, 0, 0.1, 0.2])).tolist()
-        == [False] * 5
-    )
+    assert staged(lambda x: x.astype(np.int32).astype(bool), np.float32([-0.2, -0.1, 0, 0.1, 0.2])).tolist() == [False] * 5
     with pytest.raises(TypeError, match="Cannot cast array data from dtype"):
         ons.stage(lambda x: x.astype(np.int32, casting="safe"), x)
     with pytest.raises(TypeError, match="complex numbers"):

@@ -168,6 +168,8 @@ def test_resize(agree: Any) -> None:
     for shape in (7, (2, 2), (3, 0), ()):
         agree(lambda x, shape=shape: np.resize(x, shape), np.arange(5.0))
     agree(lambda x: np.resize(x, (2, 2)), np.zeros(0, "i4"))
+    for n in (0, 1, 5):
+        agree(lambda x: np.resize(x, (2, 4)), np.arange(1.0, n + 1), shapes=(("N",),))
 
 
 def test_functions_over_slices(agree: Any) -> None:

@@ -42,11 +42,7 @@ def test_index_arrays_and_masks(agree: Any, index: Any) -> None:
 
 def _traced_parts(index: Any) -> tuple[list[int], tuple[Any, ...]]:
     items = index if isinstance(index, tuple) else (index,)
-    return [
-        i
-        for i, v in enumerate(items)
-        if isinstance(v, list | np.ndarray) and np.asarray(v).dtype.kind in "iu" and np.size(v)
-    ], items
+    return [i for i, v in enumerate(items) if isinstance(v, list | np.ndarray) and np.asarray(v).dtype.kind in "iu" and np.size(v)], items
 
 
 @pytest.mark.parametrize("index", [i for i in ARRAYS if _traced_parts(i)[0]], ids=str)
@@ -62,9 +58,7 @@ def test_traced_index_arrays(agree: Any, index: Any) -> None:
     agree(function, x234, *(np.asarray(items[i]) for i in places))
 
 
-@pytest.mark.parametrize(
-    "dtype", ["bool", "int8", "uint8", "int32", "int64", "uint64", "float16", "float32", "float64"]
-)
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int32", "int64", "uint64", "float16", "float32", "float64"])
 def test_every_dtype_keeps_its_own(agree: Any, dtype: str) -> None:
     x = (np.arange(12).reshape(3, 4) % 5).astype(dtype)
     agree(lambda x, i: (x[1:, ::-1], x[i], x[i, i], x[-1]), x, np.array([0, -1, 2]))
@@ -187,9 +181,7 @@ def test_a_window_at_a_traced_start(agree: Any) -> None:
 
 
 def test_masks_are_known_outside_staging() -> None:
-    np.testing.assert_array_equal(
-        ons.grad(lambda x: (x[x > 0] ** 2).sum())(np.array([1.0, -2.0, 3.0])), [2, 0, 6]
-    )
+    np.testing.assert_array_equal(ons.grad(lambda x: (x[x > 0] ** 2).sum())(np.array([1.0, -2.0, 3.0])), [2, 0, 6])
 
 
 def test_lists_of_traced_integers(agree: Any) -> None:
@@ -235,9 +227,7 @@ def test_second_order() -> None:
         return (x[index] ** 3).sum() + (x[::-1] * x * x[1]).sum()
 
     def numeric(x: Any) -> Any:
-        return np.stack(
-            [(ons.grad(function)(x + d) - ons.grad(function)(x - d)) / 2e-6 for d in np.eye(3) * 1e-6]
-        )
+        return np.stack([(ons.grad(function)(x + d) - ons.grad(function)(x - d)) / 2e-6 for d in np.eye(3) * 1e-6])
 
     x = np.array([0.3, -1.2, 0.7])
     hessian = np.stack([ons.grad(lambda x, k=k: ons.grad(function)(x)[k])(x) for k in range(3)])

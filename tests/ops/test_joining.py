@@ -86,14 +86,10 @@ def test_named_dims(agree, n):
     if n > 1:
         for mode in ("reflect", "symmetric", "wrap"):
             agree(lambda x, mode=mode: np.pad(x, 1, mode), x, shapes=[("B", 3)])
-    assert ons.eval_shape(lambda x: np.concatenate([x, x]), ons.ArraySpec(("B",), "f4")).shape == (
-        ons.ArraySpec("2*B", "f4").shape
-    )
+    assert ons.eval_shape(lambda x: np.concatenate([x, x]), ons.ArraySpec(("B",), "f4")).shape == (ons.ArraySpec("2*B", "f4").shape)
 
 
-@pytest.mark.parametrize(
-    "dtype", ["float32", "float64", "float16", "int8", "int16", "int32", "uint16", "uint64", "bool"]
-)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "int16", "int32", "uint16", "uint64", "bool"])
 def test_dtypes(agree, dtype):
     x = data(2, 3, dtype=dtype)
     agree(lambda x: np.concatenate([x, x[:1]]), x)
@@ -102,9 +98,7 @@ def test_dtypes(agree, dtype):
     agree(lambda x: np.tile(x, 2), x)
 
 
-@pytest.mark.parametrize(
-    "mode", ["constant", "edge", "reflect", "symmetric", "wrap", "linear_ramp", "maximum", "minimum", "mean"]
-)
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "symmetric", "wrap", "linear_ramp", "maximum", "minimum", "mean"])
 def test_pad_modes(agree, mode):
     x = data(4, 5, dtype="float64") ** 1.5
     for width in (0, 1, 2, (1, 3), ((0, 2), (3, 1)), ((2, 2), (1, 1)), 9):

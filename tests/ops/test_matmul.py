@@ -138,7 +138,9 @@ def test_shapes_that_do_not_fit(f: Any) -> None:
 
 
 def test_the_message_names_both_operands_and_the_line() -> None:
-    with pytest.raises(ValueError, match=r"inner dimensions differ: x is f32\[8,16\], y is f32\[32,4\] \(x.shape\[-1\] = 16, y.shape\[-2\] = 32\)") as error:
+    with pytest.raises(
+        ValueError, match=r"inner dimensions differ: x is f32\[8,16\], y is f32\[32,4\] \(x.shape\[-1\] = 16, y.shape\[-2\] = 32\)"
+    ) as error:
         ons.stage(lambda x, w: x @ w, np.ones((8, 16), np.float32), np.ones((32, 4), np.float32))
     assert "test_matmul.py" in str(error.value)
 
@@ -153,7 +155,9 @@ def test_vmap_of_a_matrix_times_vectors_is_one_product() -> None:
     w, vs = array((4, 3)), array((5, 3), seed=1)
     np.testing.assert_allclose(ons.vmap(lambda v: w @ v)(vs), vs @ w.T, rtol=1e-12)
     np.testing.assert_allclose(ons.vmap(lambda m: w @ m)(array((5, 3, 2))), w @ array((5, 3, 2)), rtol=1e-12)
-    np.testing.assert_allclose(ons.vmap(lambda m: m @ vs[0], in_axes=2)(array((4, 3, 6))), np.moveaxis(array((4, 3, 6)), 2, 0) @ vs[0], rtol=1e-12)
+    np.testing.assert_allclose(
+        ons.vmap(lambda m: m @ vs[0], in_axes=2)(array((4, 3, 6))), np.moveaxis(array((4, 3, 6)), 2, 0) @ vs[0], rtol=1e-12
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------ products

@@ -134,7 +134,15 @@ def test_far_from_zero_nothing_overflows(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("function", "slope"),
-    [(nn.relu, 0.0), (nn.relu6, 1.0), (nn.leaky_relu, 0.01), (nn.elu, 1.0), (lambda x: np.maximum(x, 0), 0.5), (nn.gelu, 0.5), (nn.softplus, 0.5)],
+    [
+        (nn.relu, 0.0),
+        (nn.relu6, 1.0),
+        (nn.leaky_relu, 0.01),
+        (nn.elu, 1.0),
+        (lambda x: np.maximum(x, 0), 0.5),
+        (nn.gelu, 0.5),
+        (nn.softplus, 0.5),
+    ],
 )
 def test_slopes_at_zero(function: Function, slope: float) -> None:
     assert ons.grad(lambda x: np.sum(function(x)))(np.zeros(2)).tolist() == [slope, slope]
@@ -282,7 +290,13 @@ def test_cross_entropy_with_integer_labels(dtype: str, agree: Function) -> None:
     logits, labels = example((5, 4), dtype), np.array([0, 3, 1, 2, 0])
     wanted = losses_of(logits, labels)
     for reduction, value in (("none", wanted), ("mean", wanted.mean()), ("sum", wanted.sum())):
-        agree(lambda x, y, r=reduction: nn.cross_entropy(x, y, reduction=r), logits, labels, wanted=np.asarray(value, dtype), rtol=4 * RTOL[dtype])
+        agree(
+            lambda x, y, r=reduction: nn.cross_entropy(x, y, reduction=r),
+            logits,
+            labels,
+            wanted=np.asarray(value, dtype),
+            rtol=4 * RTOL[dtype],
+        )
 
 
 @pytest.mark.parametrize("label_dtype", ["int8", "uint8", "int32", "int64", "uint64"])
@@ -329,9 +343,7 @@ def test_labels_out_of_range_give_nan() -> None:
 
 
 def test_cross_entropy_of_an_empty_batch() -> None:
-    program = ons.stage(
-        ons.value_and_grad(nn.cross_entropy), specs=(ons.ArraySpec(("B", 4), "float32"), ons.ArraySpec(("B",), "int64"))
-    )
+    program = ons.stage(ons.value_and_grad(nn.cross_entropy), specs=(ons.ArraySpec(("B", 4), "float32"), ons.ArraySpec(("B",), "int64")))
     value, gradient = program(np.zeros((0, 4), np.float32), np.zeros(0, np.int64))
     assert np.isnan(value)
     assert gradient.shape == (0, 4)
@@ -378,7 +390,10 @@ def test_embedding_adds_up_equal_rows(agree: Function) -> None:
     w = example((2, 3, 3), seed=1)
     wanted = np.zeros_like(table)
     np.add.at(wanted, ids, w)
-    for gradient in (ons.grad(lambda t: np.sum(nn.embedding(t, ids) * w))(table), ons.stage(ons.grad(lambda t, i: np.sum(nn.embedding(t, i) * w)), table, ids)(table, ids)):
+    for gradient in (
+        ons.grad(lambda t: np.sum(nn.embedding(t, ids) * w))(table),
+        ons.stage(ons.grad(lambda t, i: np.sum(nn.embedding(t, i) * w)), table, ids)(table, ids),
+    ):
         np.testing.assert_allclose(gradient, wanted, rtol=1e-12)
     with pytest.raises(TypeError, match="embedding: ids are integers"):
         nn.embedding(table, np.zeros(2))

@@ -33,7 +33,9 @@ def test_the_catalogue_knows_every_dispatchable_callable() -> None:
 
 @pytest.mark.parametrize("name", CALLABLES)
 def test_is_staged_or_excluded(name: str) -> None:
-    assert (CALLABLES[name] in NUMPY) != (CALLABLES[name] in EXCLUSIONS)
+    is_staged, is_excluded = CALLABLES[name] in NUMPY, CALLABLES[name] in EXCLUSIONS
+    assert is_staged or is_excluded, f"{name} is neither registered nor excluded for a reason"
+    assert not (is_staged and is_excluded), f"{name} is registered, and excluded too"
 
 
 def test_exclusions_are_few_and_give_reason_and_way_out() -> None:
@@ -74,12 +76,54 @@ def test_excluded_functions_raise_with_reason_and_way_out(name: str) -> None:
     assert name.rpartition(".")[2] in str(caught.value)
 
 
-def test_ufuncs_reduce_accumulate_and_outer_as_numpy_does() -> None:
-    x = np.array([[3.0, 1.0, 2.0], [0.5, 4.0, 1.5]])
-    for ufunc in (np.add, np.multiply, np.maximum, np.minimum):
-        for call in (
-            lambda x, f=ufunc: f.reduce(x, 1),
-            lambda x, f=ufunc: f.accumulate(x, 1),
-            lambda x, f=ufunc: f.outer(x[0], x[1]),
-        ):
-            assert np.allclose(ons.stage(call, x)(x), call(x)), ufunc.__name__
+FOLDED = [
+    np.add, np.subtract, np.multiply, np.divide, np.floor_divide, np.remainder, np.fmod, np.power, np.float_power, np.arctan2, np.hypot,
+    np.maximum, np.minimum, np.fmax, np.fmin, np.logaddexp, np.logaddexp2, np.copysign, np.nextafter, np.heaviside,
+]  # fmt: skip
+FOLDED_INTEGERS = [np.add, np.subtract, np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.gcd, np.lcm, np.left_shift, np.maximum, np.divide]
+X = np.array([[3.0, 1.25, 2.0, 0.5], [0.5, 4.0, 1.5, 2.5], [1.0, 2.0, 0.75, 3.0]])
+
+
+@pytest.mark.parametrize("ufunc", FOLDED, ids=lambda f: f.__name__)
+def test_methods_of_binary_ufuncs(agree: Any, ufunc: Any) -> None:
+    agree(lambda x: ufunc.reduce(x, 1), X)
+    agree(lambda x: ufunc.reduce(x, keepdims=True), X)
+    agree(lambda x: ufunc.accumulate(x, 1), X)
+    agree(lambda x: ufunc.outer(x[0], x), X)
+    agree(lambda x: ufunc.reduceat(x, [0, 2, 1, 3], axis=1), X)
+
+
+@pytest.mark.parametrize("ufunc", FOLDED_INTEGERS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "int16"])
+def test_methods_of_binary_ufuncs_on_integers(agree: Any, ufunc: Any, dtype: str) -> None:
+    x = np.array([[3, 1, 2, 1], [6, 4, 2, 2]], dtype)
+    agree(lambda x: ufunc.reduce(x, 1), x)
+    agree(lambda x: ufunc.accumulate(x, 1), x)
+    agree(lambda x: ufunc.reduceat(x, [1, 0, 3], 1), x)
+
+
+def test_long_folds_are_loops(agree: Any) -> None:
+    x = np.linspace(1, 2, 40)
+    agree(np.subtract.reduce, x)
+    agree(lambda x: np.subtract.reduce(x, initial=3.0), x)
+    agree(np.hypot.accumulate, x)
+    agree(lambda x: np.hypot.reduce(x, initial=0.0), x, shapes=(("N",),))
+    agree(lambda x: np.hypot.reduce(x), np.zeros(0))
+    agree(lambda x: np.logical_xor.reduce(x), np.array([True, False, True, True]))
+
+
+def test_errors_of_ufunc_methods() -> None:
+    with pytest.raises(ValueError, match="zero-size array to reduction operation subtract"):
+        ons.stage(np.subtract.reduce, np.zeros(0))
+    with pytest.raises(ValueError, match="'subtract' is not reorderable"):
+        ons.stage(lambda x: np.subtract.reduce(x, (0, 1)), X)
+    with pytest.raises(ons.ShapeError, match=r"np\.subtract\.reduce.*give initial="):
+        ons.stage(np.subtract.reduce, ons.ArraySpec(("N",), "float64"))
+    with pytest.raises(ons.ConcretizationError, match=r"np\.add\.reduceat.*segment_sum"):
+        ons.stage(lambda x, i: np.add.reduceat(x, i), X[0], np.array([0, 1]))
+    with pytest.raises(IndexError, match=r"index 7 out-of-bounds in add\.reduceat"):
+        ons.stage(lambda x: np.add.reduceat(x, [7]), X[0])
+    with pytest.raises(ons.UnsupportedError, match="cannot be combined again"):
+        ons.stage(lambda x: np.less.reduce(x), X)
+    with pytest.raises(ons.MutationError, match=r"np\.add\.at changes its operand"):
+        ons.stage(lambda x: np.add.at(x, 0, 1), X)

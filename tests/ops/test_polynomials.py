@@ -32,9 +32,7 @@ def test_sequences_of_named_sizes(agree: Any) -> None:
             agree(lambda a, v, mode=mode: np.correlate(a, v, mode), a, v, shapes=(("N",), ("M",)))
     agree(lambda a, v: np.convolve(a, v, "same"), A, V, shapes=(("N",), (3,)))
     with pytest.raises(ons.ShapeError, match=r"correlate: mode='same'.*which sequence is longer"):
-        ons.stage(
-            lambda a, v: np.correlate(a, v, "same"), ons.ArraySpec(("N",), "float64"), ons.ArraySpec(("M",), "float64")
-        )
+        ons.stage(lambda a, v: np.correlate(a, v, "same"), ons.ArraySpec(("N",), "float64"), ons.ArraySpec(("M",), "float64"))
 
 
 def test_infinities_and_nan_reach_their_own_sums_only(agree: Any) -> None:

@@ -45,16 +45,11 @@ def both(function: Callable[..., Any], *args: Any, example: Any = None) -> list[
 
 
 EXACT: dict[str, Callable[[Any], Any]] = {
-    **{
-        f"bits {d}": lambda k, d=d: random.bits(k, (3, 700), d)
-        for d in ("uint8", "uint16", "uint32", "uint64")
-    },
+    **{f"bits {d}": lambda k, d=d: random.bits(k, (3, 700), d) for d in ("uint8", "uint16", "uint32", "uint64")},
     **{f"uniform {d}": lambda k, d=d: random.uniform(k, (3, 700), d) for d in FLOATS},
     **{f"uniform {d} -1 to 3": lambda k, d=d: random.uniform(k, (2000,), d, -1, 3) for d in FLOATS},
     **{f"uniform {d} 100 to 101": lambda k, d=d: random.uniform(k, (2000,), d, 100, 101) for d in FLOATS},
-    "uniform of arrays": lambda k: random.uniform(
-        k, (500, 2), minval=np.array([0.0, 2.0]), maxval=np.array([1.0, 2.0])
-    ),
+    "uniform of arrays": lambda k: random.uniform(k, (500, 2), minval=np.array([0.0, 2.0]), maxval=np.array([1.0, 2.0])),
     "uniform 0-d": lambda k: random.uniform(k),
     "uniform empty": lambda k: random.uniform(k, (0, 3)),
     "bernoulli": lambda k: random.bernoulli(k, shape=(5000,)),
@@ -83,9 +78,7 @@ def test_equal_bit_for_bit_in_interpreter_and_runtime(name: str) -> None:
 @pytest.mark.parametrize("name", ["normal", "gumbel", "exponential", "truncated_normal"])
 def test_equal_to_4_units_in_the_last_place(name: str, kind: str) -> None:
     bounds = (-2.0, 1.25) if name == "truncated_normal" else ()
-    for expected, got in both(
-        lambda k: getattr(random, name)(k, *bounds, (100_000,), kind), random.key(3), example=(KEY,)
-    ):
+    for expected, got in both(lambda k: getattr(random, name)(k, *bounds, (100_000,), kind), random.key(3), example=(KEY,)):
         exact, size = expected.astype(np.float64), np.abs(expected)
         unit = (np.nextafter(size, size.dtype.type(np.inf)) - size).astype(np.float64)
         assert np.all(np.abs(got.astype(np.float64) - exact) <= 4 * unit)
@@ -95,9 +88,7 @@ def test_equal_to_4_units_in_the_last_place(name: str, kind: str) -> None:
 def test_categorical_agrees_but_for_ties() -> None:
     logits = np.random.default_rng(0).normal(size=(50, 7))
     for kind in FLOATS:
-        for expected, got in both(
-            lambda k, x: random.categorical(k, x, shape=(200, 50)), random.key(1), logits.astype(dtype(kind))
-        ):
+        for expected, got in both(lambda k, x: random.categorical(k, x, shape=(200, 50)), random.key(1), logits.astype(dtype(kind))):
             assert expected.dtype == np.int64
             assert np.mean(expected != got) < 1e-3
             assert expected.min() == 0 and expected.max() == 6
@@ -241,9 +232,7 @@ def test_vmap_over_keys_equals_the_loop(name: str) -> None:
 def test_vmap_over_seeds_data_and_parameters() -> None:
     seeds = np.arange(5)
     assert ons.vmap(random.key)(seeds).tolist() == [int(random.key(int(s))) for s in seeds]
-    assert ons.vmap(lambda i: random.fold_in(KEY, i))(seeds).tolist() == [
-        int(random.fold_in(KEY, int(s))) for s in seeds
-    ]
+    assert ons.vmap(lambda i: random.fold_in(KEY, i))(seeds).tolist() == [int(random.fold_in(KEY, int(s))) for s in seeds]
     p = np.array([0.1, 0.5, 0.9])
     assert np.array_equal(
         ons.vmap(lambda q: random.bernoulli(KEY, q, (50,)))(p),
@@ -332,9 +321,7 @@ def test_gradients_follow_permuted_and_chosen_elements() -> None:
     expected[places] = weights
     assert np.array_equal(ons.grad(lambda x: np.sum(random.permutation(KEY, x) * weights))(x), expected)
     chosen = random.choice(KEY, 5, (40,))
-    assert np.array_equal(
-        ons.grad(lambda x: np.sum(random.choice(KEY, x, (40,))))(x), np.bincount(chosen, minlength=5)
-    )
+    assert np.array_equal(ons.grad(lambda x: np.sum(random.choice(KEY, x, (40,))))(x), np.bincount(chosen, minlength=5))
 
 
 # --------------------------------------------------------------------------------------------------------- ends of the ranges
@@ -347,9 +334,7 @@ def test_uniform_stays_below_maxval() -> None:
             bottom, top = np.asarray(low, x.dtype), np.asarray(high, x.dtype)
             assert np.all(x >= bottom) and (np.all(x < top) or low == high)
     # Rounded to the nearest of few numbers, with the upper end wrapped to the lower, all stay alike
-    counts = np.unique(
-        random.uniform(KEY, (40000,), "bfloat16", 100, 101).astype(np.float64), return_counts=True
-    )
+    counts = np.unique(random.uniform(KEY, (40000,), "bfloat16", 100, 101).astype(np.float64), return_counts=True)
     assert counts[0].tolist() == [100.0, 100.5]
     assert abs(counts[1][0] - 20000) < 500
 
@@ -358,12 +343,7 @@ def test_probabilities_0_and_1_are_certain() -> None:
     assert not random.bernoulli(KEY, 0.0, (50000,)).any()
     assert random.bernoulli(KEY, 1, (50000,)).all()
     traced = ons.stage(lambda k, p: random.bernoulli(k, p, (1000,)), KEY, 0.5)
-    assert (
-        not traced(KEY, 0.0).any()
-        and traced(KEY, 1.0).all()
-        and traced(KEY, 7.0).all()
-        and not traced(KEY, np.nan).any()
-    )
+    assert not traced(KEY, 0.0).any() and traced(KEY, 1.0).all() and traced(KEY, 7.0).all() and not traced(KEY, np.nan).any()
     assert set(random.choice(KEY, 4, (20000,), p=P)) == {0, 2, 3}
     assert 1 not in random.choice(KEY, 4, (3,), replace=False, p=P)
     assert set(random.categorical(KEY, np.array([0.0, -np.inf, 1.0]), shape=(5000,))) == {0, 2}
@@ -403,9 +383,7 @@ def test_truncated_normal_stays_inside() -> None:
             assert np.all(x >= np.asarray(low, x.dtype)) and np.all(x <= np.asarray(high, x.dtype))
             assert np.all(np.isfinite(x.astype(np.float64)))
     assert np.all(random.truncated_normal(KEY, 40, 50, (9,)) == 40)
-    assert np.array_equal(
-        random.truncated_normal(KEY, 1, 2, (9,)), -random.truncated_normal(KEY, -2, -1, (9,))
-    )
+    assert np.array_equal(random.truncated_normal(KEY, 1, 2, (9,)), -random.truncated_normal(KEY, -2, -1, (9,)))
     low = np.array([-1.0, 0.0, 5.0])
     assert np.all(random.truncated_normal(KEY, low, low + 1, (400, 3)) >= low)
 
@@ -432,11 +410,7 @@ def test_choice_of_the_whole_is_a_permutation() -> None:
 
 ON_CUDA: dict[str, Callable[..., Any]] = {
     **{n: f for n, f in EXACT.items() if n != "uniform empty"},
-    **{
-        f"{n} {d}": lambda k, n=n, d=d: getattr(random, n)(k, (9,), d)
-        for n in ("normal", "gumbel", "exponential")
-        for d in FLOATS
-    },
+    **{f"{n} {d}": lambda k, n=n, d=d: getattr(random, n)(k, (9,), d) for n in ("normal", "gumbel", "exponential") for d in FLOATS},
     "categorical": lambda k: random.categorical(k, np.zeros(3, np.float32)),
     "dropout": lambda k: ons.nn.dropout(np.ones(9, np.float32), 0.1, k),
     "key": lambda k: random.key(k),

@@ -34,9 +34,7 @@ def smallest(p: Any) -> float:
 
 def uniformity(cells: Any, count: int) -> float:
     """chi-square of numbers below `count`."""
-    return float(
-        stats.chisquare(np.bincount(np.asarray(cells, np.int64).reshape(-1), minlength=count)).pvalue
-    )
+    return float(stats.chisquare(np.bincount(np.asarray(cells, np.int64).reshape(-1), minlength=count)).pvalue)
 
 
 def correlation_p(x: Any, y: Any) -> Any:
@@ -69,15 +67,7 @@ def assert_words(words: Any) -> None:
     assert smallest(normal_p((bit_counts(flat) - n / 2) / np.sqrt(n / 4))) > LEVEL
     x = standard(flat)
     assert smallest([correlation_p(x[lag:], x[:-lag]) for lag in (*range(1, 33), 64, 100, 1000)]) > LEVEL
-    assert (
-        smallest(
-            [
-                correlation_p(x[lag:] ** 2 * 1.1180339887498949 - 1.118033988749895, x[:-lag])
-                for lag in range(1, 17)
-            ]
-        )
-        > LEVEL
-    )
+    assert smallest([correlation_p(x[lag:] ** 2 * 1.1180339887498949 - 1.118033988749895, x[:-lag]) for lag in range(1, 17)]) > LEVEL
     assert stats.kstest(flat / 2.0**32, "uniform").pvalue > LEVEL
     assert birthdays(flat) > LEVEL
 
@@ -145,10 +135,7 @@ def test_hash_avalanche() -> None:
     ):
         base = mixed(m, words)
         masks = [1 << i for i in range(64)] + [
-            (1 << i) | (1 << j)
-            for i in range(64)
-            for j in (i * 7 % 64, (i + 32) % 64, (i + 1) % 64)
-            if i != j
+            (1 << i) | (1 << j) for i in range(64) for j in (i * 7 % 64, (i + 32) % 64, (i + 1) % 64) if i != j
         ]
         scores = np.array([bit_counts(base ^ mixed(m, words ^ np.uint64(mask))) for mask in masks])
         # Small words overlap each other's neighbours, so a little slack beyond independence
@@ -183,10 +170,7 @@ def test_bits_of_derived_keys_are_balanced() -> None:
         assert smallest(normal_p((bit_counts(keys) - keys.size / 2) / np.sqrt(keys.size / 4))) > LEVEL
         assert uniformity(keys >> np.uint64(56), 256) > LEVEL
         assert uniformity(keys & np.uint64(255), 256) > LEVEL
-        assert (
-            smallest(normal_p((bit_counts(keys[1:] ^ keys[:-1]) - keys.size / 2) / np.sqrt(keys.size / 4)))
-            > LEVEL
-        )
+        assert smallest(normal_p((bit_counts(keys[1:] ^ keys[:-1]) - keys.size / 2) / np.sqrt(keys.size / 4))) > LEVEL
 
 
 def assert_independent(keys: Any, count: int = 1024) -> None:
@@ -198,11 +182,7 @@ def assert_independent(keys: Any, count: int = 1024) -> None:
     assert (
         smallest(
             stats.chi2.sf(
-                (
-                    (np.stack([np.bincount(w >> np.uint32(28), minlength=16) for w in words]) - count / 16)
-                    ** 2
-                ).sum(1)
-                / (count / 16),
+                ((np.stack([np.bincount(w >> np.uint32(28), minlength=16) for w in words]) - count / 16) ** 2).sum(1) / (count / 16),
                 15,
             )
         )
@@ -313,9 +293,7 @@ def test_narrow_distribution(name: str, kind: str) -> None:
     mean, variance = (float(v) for v in law.stats("mv"))
     assert abs(x.mean() - mean) < 0.01 and abs(x.var() / variance - 1) < 0.02
     edges = np.quantile(x, np.linspace(0.05, 0.95, 10))
-    assert np.abs(np.mean(x[:, None] <= edges, axis=0) - law.cdf(edges)).max() < (
-        0.01 if kind == "float16" else 0.02
-    )
+    assert np.abs(np.mean(x[:, None] <= edges, axis=0) - law.cdf(edges)).max() < (0.01 if kind == "float16" else 0.02)
 
 
 def test_two_normals_of_one_word_or_two_are_independent_of_neighbours() -> None:
@@ -333,10 +311,7 @@ def test_bernoulli(p: float) -> None:
     assert x.dtype == np.bool_
     assert stats.binomtest(int(x.sum()), N, p).pvalue > LEVEL
     pairs = np.bincount(x[::2] * 2 + x[1::2].astype(int), minlength=4)
-    assert (
-        stats.chisquare(pairs, np.array([(1 - p) ** 2, p * (1 - p), p * (1 - p), p * p]) * N / 2).pvalue
-        > LEVEL
-    )
+    assert stats.chisquare(pairs, np.array([(1 - p) ** 2, p * (1 - p), p * (1 - p), p * p]) * N / 2).pvalue > LEVEL
 
 
 def test_categorical() -> None:
@@ -372,16 +347,9 @@ def test_choice() -> None:
     assert uniformity(np.unique(pairs @ np.array([6, 1]), return_inverse=True)[1], 30) > LEVEL
     # One after the other: the second is drawn with the probabilities that are left
     pairs = ons.vmap(lambda k: random.choice(k, 5, (2,), replace=False, p=p))(keys)
-    wanted = np.array(
-        [p[i] * p[j] / (1 - p[i]) for i in range(5) for j in range(5) if i != j and p[i] > 0 and p[j] > 0]
-    )
+    wanted = np.array([p[i] * p[j] / (1 - p[i]) for i in range(5) for j in range(5) if i != j and p[i] > 0 and p[j] > 0])
     got = np.array(
-        [
-            np.sum((pairs[:, 0] == i) & (pairs[:, 1] == j))
-            for i in range(5)
-            for j in range(5)
-            if i != j and p[i] > 0 and p[j] > 0
-        ]
+        [np.sum((pairs[:, 0] == i) & (pairs[:, 1] == j)) for i in range(5) for j in range(5) if i != j and p[i] > 0 and p[j] > 0]
     )
     assert got.sum() == len(keys)
     assert stats.chisquare(got, wanted * len(keys)).pvalue > LEVEL
@@ -398,12 +366,4 @@ def test_dropout() -> None:
             expected = kept.shape[axis] * (1 - rate)
             assert stats.chi2.sf(((counts - expected) ** 2 / (expected * rate)).sum(), counts.size) > LEVEL
         x = (kept - (1 - rate)) / np.sqrt(rate * (1 - rate))
-        assert (
-            smallest(
-                [
-                    correlation_p(x.reshape(-1)[lag:], x.reshape(-1)[:-lag])
-                    for lag in (1, 2, 499, 500, 501, 1000)
-                ]
-            )
-            > LEVEL
-        )
+        assert smallest([correlation_p(x.reshape(-1)[lag:], x.reshape(-1)[:-lag]) for lag in (1, 2, 499, 500, 501, 1000)]) > LEVEL

@@ -36,9 +36,7 @@ def test_axes(agree, reduce, axis):
     [np.sum, np.prod, np.max, np.min, np.any, np.mean, np.argmax, np.argmin],
     ids=lambda f: f.__name__,
 )
-@pytest.mark.parametrize(
-    "dtype", ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16"]
-)
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16"])
 def test_dtypes(agree, reduce, dtype):
     agree(lambda x: reduce(x, axis=1), data(dtype), rtol=2e-3 if dtype == "float16" else None)
 
@@ -116,17 +114,13 @@ def test_named_dims(agree, n):
     agree(lambda x: np.logaddexp.reduce(x, axis=0), x, shapes=[("B", 3)], rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "shape", [(1_000_000,), (1000, 1000), (999_983,), (250_000, 4), (4, 250_000)], ids=str
-)
+@pytest.mark.parametrize("shape", [(1_000_000,), (1000, 1000), (999_983,), (250_000, 4), (4, 250_000)], ids=str)
 def test_large_sums_are_accurate(shape):
     x = np.random.default_rng(3).normal(size=shape).astype("float32")
     axis = 0 if shape == (250_000, 4) else 1 if shape == (4, 250_000) else None
     exact = x.astype("float64").sum(axis)
     assert np.max(np.abs(ons.stage(lambda x: np.sum(x, axis=axis), x)(x) - exact)) < 3e-4
-    named = ons.stage(
-        lambda x: np.sum(x, axis=axis), specs=(ons.ArraySpec(("A", "B")[: len(shape)], "float32"),)
-    )
+    named = ons.stage(lambda x: np.sum(x, axis=axis), specs=(ons.ArraySpec(("A", "B")[: len(shape)], "float32"),))
     assert np.max(np.abs(named(x) - exact)) < 3e-4
     assert abs(ons.stage(np.mean, x)(x) - x.astype("float64").mean()) < 1e-9
     exact = x.astype("float64").var()
@@ -154,9 +148,7 @@ def test_where_and_initial(agree):
 
 def test_methods_and_ufunc_methods(agree):
     x = data("float32")
-    agree(
-        lambda x: x.sum(0) + x.max(0) - x.min(0) * x.mean(0) + x.prod(0) + x.var(0) + x.std(0), x, rtol=1e-5
-    )
+    agree(lambda x: x.sum(0) + x.max(0) - x.min(0) * x.mean(0) + x.prod(0) + x.var(0) + x.std(0), x, rtol=1e-5)
     agree(lambda x: x.argmax(1) + x.argmin(1), x)
     agree(lambda x: x.any() & x.all(), x)
     for ufunc in (np.add, np.multiply, np.maximum, np.minimum, np.logical_and, np.logical_or, np.logaddexp):

@@ -44,9 +44,7 @@ def test_every_update_at_every_kind_of_index(agree: Any, index: Any, name: str) 
     values = np.cos(np.arange(np.size(x34[index]), dtype=float)).reshape(np.shape(x34[index])) + 2
     agree(lambda x, v: getattr(x.at[index], name)(v), x34, values, wanted=updated(x34, index, name, values))
     agree(lambda x: getattr(x.at[index], name)(3), x34, wanted=updated(x34, index, name, 3))
-    np.testing.assert_allclose(
-        getattr(ons.at(x34)[index], name)(values), updated(x34, index, name, values), rtol=1e-14
-    )
+    np.testing.assert_allclose(getattr(ons.at(x34)[index], name)(values), updated(x34, index, name, values), rtol=1e-14)
 
 
 DUPLICATES = [
@@ -141,9 +139,7 @@ def test_values_broadcast_as_numpy_assigns(agree: Any) -> None:
         np.ones((1, 1, 2)),
         wanted=updated(x34, np.s_[1:, 0], "set", np.ones(2)),
     )
-    with pytest.raises(
-        ValueError, match=r"could not broadcast input array from shape \(3,\) into shape \(4,\)"
-    ):
+    with pytest.raises(ValueError, match=r"could not broadcast input array from shape \(3,\) into shape \(4,\)"):
         ons.stage(lambda x: x.at[0].set(np.ones(3)), x34)
 
 
@@ -162,9 +158,7 @@ def test_out_of_range() -> None:
 
 
 def test_an_index_out_of_range_does_not_name_another_row() -> None:
-    program = ons.stage(
-        lambda x, i, j: x.at[i, j].add(1.0), np.zeros((3, 4)), np.zeros(2, int), np.zeros(2, int)
-    )
+    program = ons.stage(lambda x, i, j: x.at[i, j].add(1.0), np.zeros((3, 4)), np.zeros(2, int), np.zeros(2, int))
     with pytest.raises(IndexError, match="out of bounds"):
         program(np.zeros((3, 4)), np.array([0, 0]), np.array([0, 5]))
 
@@ -244,9 +238,7 @@ def test_gradients_with_traced_indices() -> None:
     x, v, i = np.zeros(3), np.array([5.0, 7, 9]), np.array([1, 1, -1])
     weights = np.array([10.0, 20, 30])
     for name, to_x, to_v in (("set", [10, 0, 0], [0, 20, 30]), ("add", [10, 20, 30], [20, 20, 30])):
-        function = ons.grad(
-            lambda x, v, i, name=name: (getattr(x.at[i], name)(v) * weights).sum(), argnums=(0, 1)
-        )
+        function = ons.grad(lambda x, v, i, name=name: (getattr(x.at[i], name)(v) * weights).sum(), argnums=(0, 1))
         for got in (function(x, v, i), ons.stage(function, x, v, i)(x, v, i)):
             np.testing.assert_array_equal(got[0], to_x)
             np.testing.assert_array_equal(got[1], to_v)
@@ -298,12 +290,7 @@ def test_vmap(axes: Any, name: str) -> None:
 
     args = [array[0] if axis is None else array for array, axis in zip((x, i, v), axes, strict=True)]
     got = ons.vmap(lambda x, i, v: getattr(ons.at(x)[i], name)(v), axes)(*args)
-    wanted = np.stack(
-        [
-            updated(example(x, axes[0], k), example(i, axes[1], k), name, example(v, axes[2], k))
-            for k in range(4)
-        ]
-    )
+    wanted = np.stack([updated(example(x, axes[0], k), example(i, axes[1], k), name, example(v, axes[2], k)) for k in range(4)])
     np.testing.assert_allclose(got, wanted, rtol=1e-14)
 
 
@@ -324,9 +311,7 @@ def test_duplicates_do_not_race() -> None:
     np.add.at(total, i, v)
     options = ort.SessionOptions()
     options.intra_op_num_threads = 4
-    session = ort.InferenceSession(
-        program.to_onnx().SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = ort.InferenceSession(program.to_onnx().SerializeToString(), options, providers=["CPUExecutionProvider"])
     for _ in range(5):
         added, written = session.run(None, {"i": i, "v": v})
         np.testing.assert_allclose(added, total, atol=2e-3)

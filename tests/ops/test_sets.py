@@ -20,9 +20,7 @@ def test_unique_with_everything(agree: Any) -> None:
         N,
         wanted=(np.array([*values, 2, 2]), np.array([*index, 1, 1]), inverse, np.array([*counts, 0, 0])),
     )
-    agree(
-        lambda x: ons.numpy.unique(x, return_counts=True, size=2, fill_value=9), N, wanted=(values[:2], counts[:2])
-    )
+    agree(lambda x: ons.numpy.unique(x, return_counts=True, size=2, fill_value=9), N, wanted=(values[:2], counts[:2]))
     agree(lambda x: ons.numpy.unique(x, size=4, return_counts=True), X, wanted=np.unique(X, return_counts=True))
 
 

@@ -117,9 +117,7 @@ def test_median_and_quantiles(agree):
         agree(lambda x, axis=axis: np.median(x, axis=axis, keepdims=True), x)
         for method in ("linear", "lower", "higher", "midpoint", "nearest"):
             agree(
-                lambda x, axis=axis, m=method: np.quantile(
-                    x, np.array([[0.0, 0.3], [0.5, 1.0]]), axis=axis, method=m
-                ),
+                lambda x, axis=axis, m=method: np.quantile(x, np.array([[0.0, 0.3], [0.5, 1.0]]), axis=axis, method=m),
                 x,
             )
     agree(lambda x: np.percentile(x, 35.0, axis=1, keepdims=True), x)

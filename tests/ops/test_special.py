@@ -54,9 +54,7 @@ def test_float64_and_float32_agree_with_scipy(name: str) -> None:
     rtol = {"erfc": 2e-14, "ndtr": 1e-13, "ndtri": 1e-14}.get(name, 4e-15)
     for result in (staged(function, x), function(x)):
         assert result.dtype == np.float64
-        np.testing.assert_allclose(
-            result, wanted, rtol=rtol, atol=4e-15 if name in ("digamma", "gammaln") else 0
-        )
+        np.testing.assert_allclose(result, wanted, rtol=rtol, atol=4e-15 if name in ("digamma", "gammaln") else 0)
     got = staged(function, narrow)
     assert got.dtype == np.float32
     np.testing.assert_allclose(got, wanted_narrow, rtol=3e-7, atol=1e-37)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import onstage  # noqa: F401  (declares all primitives)
+import onstage  # noqa: F401, registers the primitives
 from onstage.ops.arithmetic import add_p, divide_p, multiply_p, negative_p, subtract_p, where_p
 from onstage.ops.exponential import exp_p, sqrt_p
 from onstage.ops.structure import broadcast_to_p, cast_p, reduce_sum_p, reshape_p, transpose_p
@@ -158,9 +158,7 @@ def test_chains(program: Program, left: list[str]) -> None:
     ],
 )
 @pytest.mark.parametrize("shape", [(), (1,)])
-def test_neutral_constants(
-    primitive: Primitive, constant_first: bool, value: float, removed: bool, shape: tuple[int, ...]
-) -> None:
+def test_neutral_constants(primitive: Primitive, constant_first: bool, value: float, removed: bool, shape: tuple[int, ...]) -> None:
     w = Writer()
     x = w.input((9,))
     c = constant(np.full(shape, value, np.float32))

@@ -117,13 +117,9 @@ def sample() -> Program:
     builder = ProgramBuilder()
     x = builder.add_input(ArraySpec(("B", 4), "float32"))
     builder.add_input(ArraySpec((), "int64", weak=True))
-    (y,) = builder.emit(
-        transpose_p, (x,), {"permutation": (1, 0)}, Source("/home/someone/train.py", 41, "layer1")
-    )
+    (y,) = builder.emit(transpose_p, (x,), {"permutation": (1, 0)}, Source("/home/someone/train.py", 41, "layer1"))
     (z,) = builder.emit(add_p, (y, constant(np.arange(4, dtype=F32).reshape(4, 1))), {}, None)
-    (w,) = builder.emit(
-        reshape_p, (z,), {"shape": (as_dim("B"), 2, 2)}, Source("/home/someone/train.py", 42, "")
-    )
+    (w,) = builder.emit(reshape_p, (z,), {"shape": (as_dim("B"), 2, 2)}, Source("/home/someone/train.py", 42, ""))
     return builder.build([w, x, constant(1.5)], "sample")
 
 
@@ -178,9 +174,7 @@ def test_roundtrip_keeps_everything() -> None:
         Source("train.py", 42, ""),
     ]
     x = np.random.default_rng(0).normal(size=(3, 4)).astype(F32)
-    for a, b in zip(
-        evaluate(program, [x, np.int64(1)]), evaluate(decoded, [x, np.int64(1)]), strict=True
-    ):
+    for a, b in zip(evaluate(program, [x, np.int64(1)]), evaluate(decoded, [x, np.int64(1)]), strict=True):
         assert a.dtype == b.dtype
         assert a.tobytes() == b.tobytes()
 

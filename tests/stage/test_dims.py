@@ -218,7 +218,7 @@ def test_comparisons_decided_for_all_sizes() -> None:
         B != 2.5, B != "B", B != None, max_dim(A, B) >= A,  # noqa: E711
     ]  # fmt: skip
     assert all(t is True or t is np.True_ for t in true)
-    false: list[bool] = [B == B + 1, B == -1, B < 0, B > B, 2 * B == 3, B == "B", B == None, B == 2.5, float("nan") == B, np.int64(-1) == B]  # noqa: E711  # fmt: skip
+    false: list[bool] = [B == B + 1, B == -1, B < 0, B > B, 2 * B == 3, B == "B", B == None, B == 2.5, float("nan") == B, np.int64(-1) == B]  # fmt: skip # noqa: E711
     assert not any(false)
 
 
@@ -262,9 +262,7 @@ def test_same_dim_and_shape_never_raise() -> None:
 
 def test_hash_and_dicts() -> None:
     assert hash(A + B) == hash(B + A) and (A + B).__hash__() == hash(A + B)  # type: ignore[operator]
-    dims: list[Any] = [
-        as_dim(f"{i}*A + {j}*B + {k}") for i, j, k in itertools.product(range(1, 12), range(1, 12), range(12))
-    ]
+    dims: list[Any] = [as_dim(f"{i}*A + {j}*B + {k}") for i, j, k in itertools.product(range(1, 12), range(1, 12), range(12))]
     table = {d: i for i, d in enumerate(dims)}
     table.update({i: -i for i in range(2000)})
     assert [table[as_dim(str(d))] for d in dims] == list(range(len(dims)))
@@ -300,11 +298,7 @@ def test_names_substitute_evaluate() -> None:
     assert list(names_of(dim)) == sorted(names_of(dim), key=str(dim).index)
     assert str(substitute(dim, {"C": 2, "D": A, "Z": 1})) == "A // A + 2*max(A, B)"
     assert str(substitute(A + 2 * B, {"A": B, "B": A})) == "2*A + B"  # all at once
-    assert (
-        substitute(dim, {"A": 5, "B": 7, "C": 2, "D": 2})
-        == 16
-        == evaluate(dim, {"A": 5, "B": 7, "C": 2, "D": 2})
-    )
+    assert substitute(dim, {"A": 5, "B": 7, "C": 2, "D": 2}) == 16 == evaluate(dim, {"A": 5, "B": 7, "C": 2, "D": 2})
     assert substitute(dim, {}) is dim and substitute(4, {"A": 1}) == 4 and evaluate(4, {}) == 4
     with pytest.raises(ShapeError, match="size of dim B is not given; given: A"):
         evaluate(A + B, {"A": 1})
@@ -318,18 +312,8 @@ def test_exact_div_product_broadcast() -> None:
     for a, b, quotient in cases:
         result = exact_div(as_dim(a), as_dim(b))
         assert (None if result is None else dim_text(result)) == quotient
-    assert (
-        product(()) == 1
-        and product((2, 3)) == 6
-        and str(product((2, B, A, 3))) == "6*A*B"
-        and product((B, 0)) == 0
-    )
-    assert (
-        broadcast_dim(B, 1) is B
-        and broadcast_dim(1, B) is B
-        and broadcast_dim(3, 3) == 3
-        and broadcast_dim(1, 0) == 0
-    )
+    assert product(()) == 1 and product((2, 3)) == 6 and str(product((2, B, A, 3))) == "6*A*B" and product((B, 0)) == 0
+    assert broadcast_dim(B, 1) is B and broadcast_dim(1, B) is B and broadcast_dim(3, 3) == 3 and broadcast_dim(1, 0) == 0
     assert same_dim(broadcast_dim(A + B, B + A), A + B)  # type: ignore[operator]
     with pytest.raises(ShapeError, match=r"cannot broadcast dims 3 and 4$|cannot broadcast dims 3 and 4\n"):
         broadcast_dim(3, 4)
@@ -371,12 +355,7 @@ def test_array_hook() -> None:
         ]:  # fmt: skip
             assert f() == "hooked" and calls[-1][:2] == (ufunc, "__call__"), ufunc
         count = len(calls)
-        assert (
-            str(np.int64(3) + B) == "B + 3"
-            and np.int64(-1) < B
-            and str(B * 2) == "2*B"
-            and len(calls) == count
-        )
+        assert str(np.int64(3) + B) == "B + 3" and np.int64(-1) < B and str(B * 2) == "2*B" and len(calls) == count
         with pytest.raises(TypeError):
             B / "x"
     finally:
@@ -451,12 +430,7 @@ def test_law_text_is_parsed_back(e: Expression) -> None:
     dim = built(e)
     if isinstance(dim, Dim):
         again = as_dim(dim_text(dim))
-        assert (
-            isinstance(again, Dim)
-            and again.text == dim.text
-            and again.terms == dim.terms
-            and hash(again) == hash(dim)
-        )
+        assert isinstance(again, Dim) and again.text == dim.text and again.terms == dim.terms and hash(again) == hash(dim)
         assert names_of(dim) == tuple(sorted(set(names_of(dim)), key=dim_text(dim).index))
 
 

@@ -147,9 +147,7 @@ def with_dims(a: str, b: str) -> Program:
     builder.add_input(ArraySpec((b,), "float32"))
     (y,) = builder.emit(transpose_p, (x,), {"permutation": (1, 0)}, None)
     (z,) = builder.emit(reshape_p, (y,), {"shape": (as_dim(f"{a}*{a} + 2*{a}*{b}"),)}, None)
-    (w,) = builder.emit(
-        broadcast_to_p, (z,), {"shape": (as_dim(b), as_dim(f"{a}*{a} + 2*{a}*{b}"))}, None
-    )
+    (w,) = builder.emit(broadcast_to_p, (z,), {"shape": (as_dim(b), as_dim(f"{a}*{a} + 2*{a}*{b}"))}, None)
     return builder.build([w])
 
 

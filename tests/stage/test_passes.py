@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import onstage  # noqa: F401  (declares all primitives)
+import onstage  # noqa: F401, registers the primitives
 from onstage.ops.arithmetic import add_p, divide_p, multiply_p, negative_p, subtract_p
 from onstage.ops.exponential import exp_p, sqrt_p
 from onstage.ops.structure import broadcast_to_p, cast_p, reduce_sum_p, reshape_p, transpose_p
@@ -177,9 +177,7 @@ def test_folds_exact_arithmetic() -> None:
     ],
     ids=["exp", "float sum", "float to int", "NaN", "undeclared"],
 )
-def test_does_not_fold_what_differs_between_machines(
-    primitive: Primitive, operands: list[Any], params: dict[str, Any]
-) -> None:
+def test_does_not_fold_what_differs_between_machines(primitive: Primitive, operands: list[Any], params: dict[str, Any]) -> None:
     w = Writer()
     program = w.build(w(primitive, *operands, **params))
     assert constant_folding(program) is program

@@ -35,9 +35,7 @@ def step() -> Program:
     w = builder.add_input(ArraySpec((784, 512), "float32"))
     x = builder.add_input(ArraySpec(("B", 784), "float32"))
     (h,) = builder.emit(matmul_p, (x, w), {}, Source("/somewhere/train.py", 41))
-    (h,) = builder.emit(
-        add_p, (h, constant(2.0, make_spec((), F32, True))), {}, Source("/somewhere/train.py", 42, "layer1")
-    )
+    (h,) = builder.emit(add_p, (h, constant(2.0, make_spec((), F32, True))), {}, Source("/somewhere/train.py", 42, "layer1"))
     (r,) = builder.emit(reshape_p, (h,), {"shape": (as_dim("B"), 8, 64)}, None)
     (c,) = builder.emit(cast_p, (r,), {"dtype": np.dtype("float64"), "weak": False}, None)
     return builder.build([c, w, constant(np.zeros((10, 10), F32))], "step")

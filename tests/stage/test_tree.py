@@ -136,9 +136,7 @@ def test_map() -> None:
         "b": (22, None),
     }
     assert tree.map(lambda x: None, [1, 2]) == [None, None]
-    with pytest.raises(
-        ValueError, match=r"map: tree 3 differs from the first: \['b'\]: expected tuple of 2, got list of 2"
-    ):
+    with pytest.raises(ValueError, match=r"map: tree 3 differs from the first: \['b'\]: expected tuple of 2, got list of 2"):
         tree.map(max, {"b": (1, 2)}, {"b": (1, 2)}, {"b": [1, 2]})
 
 
@@ -225,9 +223,7 @@ def test_treedef_is_immutable_copyable_picklable() -> None:
         treedef.aux = ()
     assert copy.copy(treedef) is treedef and copy.deepcopy([treedef])[0] is treedef
     again = pickle.loads(pickle.dumps(tree.structure({"b": [1, None], "a": (OrderedDict(z=1), 2)})))
-    assert again == tree.structure({"b": [1, None], "a": (OrderedDict(z=1), 2)}) and repr(again).startswith(
-        "{'b'"
-    )
+    assert again == tree.structure({"b": [1, None], "a": (OrderedDict(z=1), 2)}) and repr(again).startswith("{'b'")
 
 
 # ---- encoding
@@ -270,9 +266,7 @@ def test_encode_decode(module: Any) -> None:
     }
     treedef = tree.structure(value)
     assert through_json(treedef) == treedef
-    assert tree.structure({"b": (1, None), "a": [2]}).encode() == {
-        "dict": [["a", {"list": ["*"]}], ["b", {"tuple": ["*", None]}]]
-    }
+    assert tree.structure({"b": (1, None), "a": [2]}).encode() == {"dict": [["a", {"list": ["*"]}], ["b", {"tuple": ["*", None]}]]}
     assert tree.structure(module.Pair(1, 2)).encode() == {
         "namedtuple": "onstage_test_tree_types:Pair", "fields": ["a", "b"], "children": ["*", "*"],
     }  # fmt: skip
@@ -322,9 +316,7 @@ def test_what_cannot_be_encoded_or_decoded() -> None:
 
 # ---- laws
 
-keys = st.one_of(
-    st.text(max_size=3), st.integers(-3, 3), st.none(), st.tuples(st.integers(0, 2), st.text(max_size=1))
-)
+keys = st.one_of(st.text(max_size=3), st.integers(-3, 3), st.none(), st.tuples(st.integers(0, 2), st.text(max_size=1)))
 trees = st.recursive(
     st.one_of(st.integers(), st.just(None)),
     lambda t: st.one_of(
@@ -345,9 +337,7 @@ trees = st.recursive(
 def test_law_round_trips(value: Any) -> None:
     leaves, treedef = tree.flatten(value)
     again = tree.unflatten(treedef, leaves)
-    assert (again == value and repr(again) == repr(value).replace(repr(Box), repr(Box))) or "Box" in repr(
-        value
-    )
+    assert (again == value and repr(again) == repr(value).replace(repr(Box), repr(Box))) or "Box" in repr(value)
     assert tree.structure(again) == treedef and hash(tree.structure(again)) == hash(treedef)
     assert tree.difference(treedef, tree.structure(again)) is None
     assert len(set(treedef.paths())) == len(leaves)
