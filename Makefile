@@ -15,7 +15,8 @@ PYTEST_ARGS ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 # Packages that the benchmarks compare with; empty to time onstage alone.
-BENCH_PEERS ?= jax torch
+BENCH_PEERS ?= jax torch==2.13.0
+BENCH_VENV := .venv-bench
 
 .PHONY: help demo test lint types format bench clean
 .DELETE_ON_ERROR:
@@ -40,11 +41,12 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.bench
-	$(BIN)/onstage bench $(BENCH_ARGS)
+# The peers live in an environment of their own, so that nothing they bring is there when onstage is tested.
+bench: $(BENCH_VENV)/.bench
+	$(BENCH_VENV)/bin/python -m onstage.models.bench $(BENCH_ARGS)
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info onstage.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH_VENV) build dist *.egg-info onstage.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -59,7 +61,11 @@ $(BIN)/python:
 $(VENV)/.demo: EXTRAS := demo
 $(VENV)/.test: EXTRAS := test,demo
 $(VENV)/.dev: EXTRAS := test,demo,dev
-$(VENV)/.bench: EXTRAS := test,demo,bench
-$(VENV)/.demo $(VENV)/.test $(VENV)/.dev $(VENV)/.bench: pyproject.toml | $(BIN)/python
-	$(PIP) install --quiet -e ".[$(EXTRAS)]" $(if $(findstring bench,$@),$(BENCH_PEERS))
+$(VENV)/.demo $(VENV)/.test $(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(PIP) install --quiet -e ".[$(EXTRAS)]"
+	@touch $@
+
+$(BENCH_VENV)/.bench: pyproject.toml | $(BIN)/python
+	test -x $(BENCH_VENV)/bin/python || $(BIN)/python -m venv $(BENCH_VENV)
+	$(BENCH_VENV)/bin/python -m pip --disable-pip-version-check install --quiet -e . $(BENCH_PEERS)
 	@touch $@
