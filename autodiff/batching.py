@@ -13,6 +13,7 @@ from ..stage import tree
 from ..stage.dims import same_dim
 from ..stage.errors import MissingRuleError, ProgramError, ShapeError, SignatureTypeError, SignatureValueError
 from ..stage.interpreter import as_array
+from ..stage.narrowing import is_sequence, is_tuple
 from ..stage.program import Atom, Const, Program
 from ..stage.spec import ArraySpec, DimLike, make_spec, spec_of
 from ..stage.staged import StagedProgram
@@ -47,12 +48,12 @@ def batch_program(ctx: BatchContext, program: Program, args: Sequence[Any], axes
         primitive = eqn.primitive
         if all(axis is None for _, axis in pairs):
             result = bind(primitive, *[x for x, _ in pairs], **eqn.params)
-            outputs = result if isinstance(result, tuple) else (result,)
+            outputs: tuple[Any, ...] = result if is_tuple(result) else (result,)
             out_axes: Sequence[Axis] = [None] * len(outputs)
         elif primitive.batch is not None:
             result, out = primitive.batch(ctx, tuple(x for x, _ in pairs), tuple(a for _, a in pairs), **eqn.params)
             several = isinstance(result, tuple | list)
-            outputs = tuple(result) if several else (result,)
+            outputs = (*result,) if several else (result,)
             out_axes = list(out) if several else [out]
         elif primitive.decompose is not None:
             inner = decomposition(primitive, tuple([a.spec for a in eqn.inputs]), eqn.params)
@@ -103,9 +104,9 @@ def vmap(function: Any, in_axes: Any = 0, out_axes: Any = 0, *, axis_size: Any =
     label = getattr(function, "__name__", type(function).__name__)
 
     def mapped_function(*args: Any, **kwargs: Any) -> Any:
-        axes_tree = (tuple(in_axes) if isinstance(in_axes, tuple | list) else in_axes, 0)
-        if isinstance(axes_tree[0], tuple) and len(axes_tree[0]) != len(args):
-            raise SignatureTypeError(f"vmap of {label}: in_axes has {len(axes_tree[0])} entries for {len(args)} positional arguments")
+        axes_tree = (_axes_prefix(in_axes), 0)
+        if is_sequence(in_axes) and len(in_axes) != len(args):
+            raise SignatureTypeError(f"vmap of {label}: in_axes has {len(in_axes)} entries for {len(args)} positional arguments")
         leaves, treedef = tree.flatten((args, kwargs))
         axes = [_axis_of(a, f"vmap of {label}") for a in _prefix(axes_tree, (args, kwargs), f"vmap of {label}: in_axes")]
         leaves = [settled(x) for x in leaves]
@@ -116,6 +117,11 @@ def vmap(function: Any, in_axes: Any = 0, out_axes: Any = 0, *, axis_size: Any =
 
     mapped_function.__name__ = label
     return mapped_function
+
+
+def _axes_prefix(in_axes: Any) -> Any:
+    """in_axes as the prefix of a tuple of arguments."""
+    return tuple(in_axes) if is_sequence(in_axes) else in_axes
 
 
 def _run(
@@ -203,8 +209,7 @@ def _staged_vmap(program: StagedProgram, mapped: Callable[..., Any], in_axes: An
     """vmap of a program: its specs get a batch axis named after none of its dims, or of the given size."""
     signature = program.signature
     arguments = tree.unflatten(signature.tree, list(signature.specs))
-    prefix = tuple(in_axes) if isinstance(in_axes, tuple | list) else in_axes
-    axes = _prefix(prefix, arguments, f"vmap of {program.name}: in_axes")
+    axes = _prefix(_axes_prefix(in_axes), arguments, f"vmap of {program.name}: in_axes")
     used = set(program.program.dim_names)
     name = next(n for n in ("batch", *(f"batch{i}" for i in range(2, len(used) + 3))) if n not in used)
     size = name if axis_size is None else axis_size

@@ -17,6 +17,7 @@ from ..stage import tree
 from ..stage.dtypes import is_float
 from ..stage.errors import DTypeError, SignatureTypeError, TracingError
 from ..stage.interpreter import as_array, evaluate, run_equations
+from ..stage.narrowing import is_numpy, is_tuple
 from ..stage.primitive import Array
 from ..stage.program import Atom, Const, Equation, Program, ProgramBuilder, scalar_one
 from ..stage.signature import Signature, python_signature
@@ -48,7 +49,7 @@ def record(function: Callable[..., Any], leaves: Sequence[Any], label: str, *, h
         result = function(*tracers)
         aux: Any = None
         if has_aux:
-            if not isinstance(result, tuple) or len(result) != 2:
+            if not is_tuple(result) or len(result) != 2:
                 raise TracingError(f"{label}: with has_aux=True the function returns (result, aux), got {type(result).__name__}")
             result, aux = result
         outputs, out_tree = flatten_result(result, label)
@@ -234,10 +235,14 @@ def float_leaves(chosen: _Chosen, what: str, label: str) -> tuple[list[Any], tre
     return leaves, treedef
 
 
+def _tangent_or_static(spec: Any) -> Any:
+    return spec if isinstance(spec, StaticSpec) else tangent_spec(spec)
+
+
 def float_leaf(leaf: Any, where: str) -> Any:
     """A leaf that carries tangents; TypeError for others."""
     leaf = settled(leaf)
-    if not isinstance(leaf, Tracer | np.ndarray | np.generic | bool | int | float):
+    if not is_numpy(leaf) and not isinstance(leaf, Tracer | bool | int | float):
         if hasattr(leaf, "__array__") and not isinstance(leaf, type):
             leaf = np.asarray(leaf)
         else:
@@ -304,7 +309,7 @@ def staged_signature(program: StagedProgram, what: str) -> tuple[Signature, int]
         extra = [("ct", tree.unflatten(program.out_tree, [tangent_spec(s) for s in program.program.out_specs]))]
     else:
         extra = [
-            (f"{p.name}_tangent", tree.map(lambda s: tangent_spec(s) if not isinstance(s, StaticSpec) else s, v))
+            (f"{p.name}_tangent", tree.map(_tangent_or_static, v))
             for p, v in zip(parameters, primal_values, strict=True)
             if not isinstance(v, StaticSpec)
         ]

@@ -16,7 +16,7 @@ from ..stage.dtypes import is_float
 from ..stage.errors import DTypeError, SignatureTypeError
 from ..stage.interpreter import as_array, run_equations
 from ..stage.primitive import Array
-from ..stage.program import Atom, Const, Program, ProgramBuilder, Var, live_equations
+from ..stage.program import Atom, Const, Equation, Program, ProgramBuilder, Var, live_equations
 from ..stage.spec import ArraySpec, spec_of
 from ..stage.staged import StagedProgram
 from ..stage.trace import current_trace
@@ -267,8 +267,8 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, LinearMap]:
     active = [i < len(specs) and is_float(specs[i].dtype) for i in range(len(program.inputs))]
     found = tangent_equations(program, active)
     dependent: set[Atom] = set(found.tangent_inputs)
-    known = []
-    linear = []
+    known: list[Equation] = []
+    linear: list[Equation] = []
     for eqn in found.equations:
         if any(a in dependent for a in eqn.inputs):
             dependent.update(eqn.outputs)

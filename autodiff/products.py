@@ -12,6 +12,7 @@ from ..stage.dims import same_dim
 from ..stage.dtypes import is_float
 from ..stage.errors import SignatureTypeError, SignatureValueError
 from ..stage.interpreter import as_array
+from ..stage.narrowing import is_array
 from ..stage.program import Program
 from ..stage.spec import ArraySpec, make_spec, spec_of
 from ..stage.staged import StagedProgram
@@ -30,7 +31,7 @@ def leaf_operand(leaf: Any, what: str) -> Any:
     if isinstance(leaf, Tracer):
         return leaf
     spec_of(leaf, what) if not hasattr(leaf, "__array__") else None
-    return leaf if isinstance(leaf, np.ndarray | bool | int | float) else np.asarray(leaf)
+    return leaf if is_array(leaf) or isinstance(leaf, bool | int | float) else np.asarray(leaf)
 
 
 def direction(value: Any, spec: ArraySpec, what: str) -> Any:
@@ -139,6 +140,14 @@ def _cotangent_leaves(ct: Any, recorded: Recorded, label: str) -> list[Any]:
     return [*cts, *[None] * (len(recorded.traced.program.outputs) - recorded.out_count)]
 
 
+def _leaf_function(program: StagedProgram) -> Callable[..., list[Any]]:
+    def function(*leaves: Any) -> list[Any]:
+        return _call(program, leaves)
+
+    function.__name__ = program.name
+    return function
+
+
 def jvp_program(program: StagedProgram) -> StagedProgram:
     """The program that takes the primals, then their tangents, and gives (out, tangent).
 
@@ -148,7 +157,7 @@ def jvp_program(program: StagedProgram) -> StagedProgram:
 
     def function(*leaves: Any) -> tuple[list[Any], Any]:
         primals, tangents = leaves[:count], leaves[count:]
-        out, tangent = jvp(lambda *xs: _call(program, xs), tuple(primals), tuple(tangents))
+        out, tangent = jvp(_leaf_function(program), tuple(primals), tuple(tangents))
         return [*out, *tangent], tree.structure((tree.unflatten(program.out_tree, out), tree.unflatten(program.out_tree, tangent)))
 
     return stage_flat(signature, function, f"jvp of {program.name}")
@@ -159,7 +168,7 @@ def vjp_program(program: StagedProgram) -> StagedProgram:
     signature, count = staged_signature(program, "cotangent")
 
     def function(*leaves: Any) -> tuple[list[Any], Any]:
-        out, pullback = vjp(lambda *xs: _call(program, xs), *leaves[:count])
+        out, pullback = vjp(_leaf_function(program), *leaves[:count])
         cotangents = pullback(list(leaves[count:]))
         primal_tree = tree.unflatten(program.signature.tree, _with_statics(program, cotangents))
         return [*out, *cotangents], tree.structure((tree.unflatten(program.out_tree, out), primal_tree))

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from ..stage.dims import same_dim
 from ..stage.errors import MissingRuleError
+from ..stage.narrowing import is_sequence
 from ..stage.primitive import Params, Primitive
 from ..stage.program import Program
 from ..stage.spec import ArraySpec, carries_tangent
@@ -76,7 +77,7 @@ def decomposition(primitive: Primitive, specs: tuple[ArraySpec, ...], params: Pa
 
     def function(*args: Any) -> Sequence[Any]:
         result: Any = rule(*args, **params)
-        return list(result) if isinstance(result, tuple | list) else [result]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        return list(result) if is_sequence(result) else [result]
 
     return cached_template(
         ("decompose", primitive, specs, tuple(params.items())),

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ..ops.arithmetic import add_p
 from ..ops.structure import broadcast_to_p
 from ..stage.errors import MissingRuleError, NonlinearRuleError, ProgramError
+from ..stage.narrowing import is_tuple
 from ..stage.primitive import Params, Primitive, Unknown
 from ..stage.program import Atom, Equation, Program, ProgramBuilder, Var, live_equations
 from ..stage.source import Source
@@ -142,8 +143,8 @@ def _apply_jvp(primitive: Primitive, output: Any, primals: Sequence[Any], tangen
         return None
     total = terms[0]
     for term in terms[1:]:
-        if isinstance(total, tuple):
-            total = tuple(bind(add_p, a, b) for a, b in zip(total, term, strict=True))  # pyright: ignore[reportUnknownArgumentType]
+        if is_tuple(total):
+            total = tuple(bind(add_p, a, b) for a, b in zip(total, term, strict=True))
         else:
             total = bind(add_p, total, term)
     return total

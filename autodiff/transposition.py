@@ -12,6 +12,7 @@ from typing import Any
 from ..ops.arithmetic import add_p
 from ..ops.structure import broadcast_to_p
 from ..stage.errors import MissingRuleError, NonlinearRuleError, OnstageError, ProgramError
+from ..stage.narrowing import is_sequence
 from ..stage.primitive import Params, Primitive
 from ..stage.program import Atom, Const, Equation, Program, ProgramBuilder, live_equations
 from ..stage.spec import ArraySpec, make_spec
@@ -30,11 +31,10 @@ from .rules import (
 
 
 def checked_cotangents(primitive: Primitive, results: Any, specs: Sequence[ArraySpec], active: Mask, present: list[bool]) -> list[Any]:
-    if not isinstance(results, tuple | list) or len(results) != len(specs):  # pyright: ignore[reportUnknownArgumentType]
+    if not is_sequence(results) or len(results) != len(specs):
         raise ProgramError(f"{primitive.name}: the transpose rule must give a tuple of {len(specs)} cotangents, got {results!r}")
     kept: list[Any] = []
-    entries: list[Any] = list(results)  # pyright: ignore[reportUnknownArgumentType]
-    for i, (ct, spec) in enumerate(zip(entries, specs, strict=True)):
+    for i, (ct, spec) in enumerate(zip(results, specs, strict=True)):
         wanted = active[i] and ct is not None
         present.append(wanted)
         if not wanted:

@@ -6,7 +6,8 @@ import json
 import math
 import os
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -37,8 +38,11 @@ def save(
     external: str = "auto",
     target: str = "onnx",
     opset: int | None = None,
+    phase: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> VerificationReport:
     """See `StagedProgram.save`. The bytes that are written are those that were verified; a failure leaves no file.
+
+    phase: entered with the name of each part of the work, for who shows progress.
 
     Raises VerificationError for a model that departs from the program, UnsupportedError for what cannot be lowered or stored, and
     OSError, naming the path, where the file cannot be written.
@@ -51,23 +55,25 @@ def save(
             raise ValueError(f"save: {option} is {value!r}, not a number that is 0 or more")
     given = None if samples is None else _flat_samples(staged, samples)
     policy = _policy(given is not None, rtol, atol) if verify else {"verified": False}
-    artifact = build(staged, os.path.basename(file), policy, external=external, target=target, opset=opset)
+    with phase("lowering"):
+        artifact = build(staged, os.path.basename(file), policy, external=external, target=target, opset=opset)
+    report = _unverified(staged)
     if verify:
-        # What could not be read back is not written either.
-        restore(artifact.model, artifact.read_data, file)
-        report = verify_staged(
-            staged,
-            artifact.lowered,
-            artifact.model,
-            example=staged.example,
-            samples=given,
-            rtol=rtol,
-            atol=atol,
-            seed=SEED,
-        )
-    else:
-        report = _unverified(staged)
-    _write(file, artifact, report, staged.hash)
+        with phase("verifying"):
+            # What could not be read back is not written either.
+            restore(artifact.model, artifact.read_data, file)
+            report = verify_staged(
+                staged,
+                artifact.lowered,
+                artifact.model,
+                example=staged.example,
+                samples=given,
+                rtol=rtol,
+                atol=atol,
+                seed=SEED,
+            )
+    with phase("writing"):
+        _write(file, artifact, report, staged.hash)
     return report
 
 

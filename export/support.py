@@ -113,7 +113,7 @@ def _examine(name: str, function: Any) -> SupportRow:
         return SupportRow(name, stages=False, note="no call of the catalogue fits it")
     call, leading, note = found
     program = traced(call, leading, _STATIC)
-    without = tuple(sorted(_without_cuda(_lowered(program))))
+    without = tuple(sorted(_without_cuda(lowered(program))))
     return SupportRow(
         name,
         stages=True,
@@ -170,13 +170,13 @@ def traced(call: Call, dtype: str, shape: tuple[Any, ...]) -> Program:
     return trace_program(function, [ArraySpec(shape, dtype)], sources=False).program
 
 
-def _lowered(program: Program) -> Any:
+def lowered(program: Program) -> Any:
     return lower(program, ["x"], [f"out.{i}" for i in range(len(program.outputs))])
 
 
 def _succeeds(call: Call, dtype: str, shape: tuple[Any, ...]) -> bool:
     try:
-        _lowered(traced(call, dtype, shape))
+        lowered(traced(call, dtype, shape))
     except _REFUSALS:
         return False
     return True

@@ -30,7 +30,7 @@ WITH_SIZE: tuple[Call, ...] = (
 
 _MASK = np.eye(3, dtype=bool)
 _POINTS = np.arange(3)
-_KERNEL_1D = np.ones((2, 3, 2), np.float32)
+_KERNEL = np.ones((2, 1, 2), np.float32)
 
 EXAMPLES: dict[str, Call] = {
     "np.apply_along_axis": lambda f, x: f(lambda row: row * row, 1, x),
@@ -97,14 +97,29 @@ EXAMPLES: dict[str, Call] = {
     "np.linalg.solve": lambda f, x: f(x, x),
     "np.linalg.tensorinv": lambda f, x: f(x, ind=1),
     "np.linalg.tensorsolve": lambda f, x: f(x, x[0]),
-    "ons.nn.avg_pool": lambda f, x: f(x[None, None], 2),
+    "ons.nn.adaptive_avg_pool": lambda f, x: f(x[:, None], 2),
+    "ons.nn.adaptive_max_pool": lambda f, x: f(x[:, None], 2),
+    "ons.nn.attention": lambda f, x: f(x[:, None, None], x[:, None, None], x[:, None, None]),
+    "ons.nn.avg_pool": lambda f, x: f(x[:, None], 2),
     "ons.nn.batch_norm": lambda f, x: f(x, x[0], x[1], x[2], x[0]),
-    "ons.nn.conv": lambda f, x: f(x[None], _KERNEL_1D.astype(x.dtype)),
-    "ons.nn.conv_transpose": lambda f, x: f(x[None], _KERNEL_1D.astype(x.dtype).swapaxes(0, 1)),
+    "ons.nn.conv": lambda f, x: f(x[:, None], _KERNEL.astype(x.dtype)),
+    "ons.nn.conv_transpose": lambda f, x: f(x[:, None], _KERNEL.astype(x.dtype).swapaxes(0, 1)),
     "ons.nn.cross_entropy": lambda f, x: f(x, x),
     "ons.nn.dropout": lambda f, x: f(x, 0.5, np.uint64(7)),
     "ons.nn.embedding": lambda f, x: f(x, np.array([0, 2])),
+    "ons.nn.global_avg_pool": lambda f, x: f(x[:, None]),
+    "ons.nn.global_max_pool": lambda f, x: f(x[:, None]),
     "ons.nn.glu": lambda f, x: f(x[:, :2]),
-    "ons.nn.max_pool": lambda f, x: f(x[None, None], 2),
+    "ons.nn.group_norm": lambda f, x: f(x[:, :2, None], 2),
+    "ons.nn.instance_norm": lambda f, x: f(x[:, None]),
+    "ons.nn.max_pool": lambda f, x: f(x[:, None], 2),
     "ons.nn.one_hot": lambda f, x: f(x, 3),
+    "ons.nn.resize": lambda f, x: f(x[:, None], (6,), method="nearest"),
+    "ons.nn.rotary": lambda f, x: f(x[:, None, None, :2], np.arange(1)),
+    "ons.nn.gru_cell": lambda f, x: f(x, x[:, :2], np.ones((6, x.shape[1]), x.dtype), np.ones((6, 2), x.dtype)),
+    "ons.nn.lstm_cell": lambda f, x: f(x, x[:, :2], x[:, :2], np.ones((8, x.shape[1]), x.dtype), np.ones((8, 2), x.dtype))[0],
+    "ons.nn.segment_max": lambda f, x: f(x, np.zeros(3, np.int64), 2),
+    "ons.nn.segment_mean": lambda f, x: f(x, np.zeros(3, np.int64), 2),
+    "ons.nn.segment_min": lambda f, x: f(x, np.zeros(3, np.int64), 2),
+    "ons.nn.segment_sum": lambda f, x: f(x, np.zeros(3, np.int64), 2),
 }

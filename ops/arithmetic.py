@@ -59,6 +59,10 @@ def _negative_simplify(ctx: Any, x: Any) -> Any:
     return inner.inputs[0] if inner is not None and inner.primitive is negative_p else None
 
 
+def _add_transpose(ct: Any, primals: Any, output: Any, *, active: Any) -> Any:
+    return _sides(ct, primals, active, lambda: ct, lambda: ct)
+
+
 add_p = elementwise(
     "add",
     np.add,
@@ -66,7 +70,7 @@ add_p = elementwise(
     dtypes=NUMBERS,
     jvp=_add_jvp,
     linear=((0, 1),),
-    transpose=lambda ct, primals, output, *, active: _sides(ct, primals, active, lambda: ct, lambda: ct),
+    transpose=_add_transpose,
     onnx="Add",
     cases=[*binary_cases(), *binary_cases((-9, 9), (-9, 9), "int")],
 )
@@ -77,6 +81,10 @@ def _subtract_jvp(output: Any, primals: Any, tangents: Any) -> Any:
     return bind(negative_p, b) if a is None else a if b is None else bind(subtract_p, a, b)
 
 
+def _subtract_transpose(ct: Any, primals: Any, output: Any, *, active: Any) -> Any:
+    return _sides(ct, primals, active, lambda: ct, lambda: bind(negative_p, ct))
+
+
 subtract_p = elementwise(
     "subtract",
     np.subtract,
@@ -84,10 +92,15 @@ subtract_p = elementwise(
     dtypes=NUMBERS,
     jvp=_subtract_jvp,
     linear=((0, 1),),
-    transpose=lambda ct, primals, output, *, active: _sides(ct, primals, active, lambda: ct, lambda: bind(negative_p, ct)),
+    transpose=_subtract_transpose,
     onnx="Sub",
     cases=[*binary_cases(), *binary_cases((-9, 9), (-9, 9), "int")],
 )
+
+
+def _multiply_transpose(ct: Any, primals: Any, output: Any, *, active: Any) -> Any:
+    return _sides(ct, primals, active, lambda: bind(multiply_p, ct, primals[1]), lambda: bind(multiply_p, ct, primals[0]))
+
 
 multiply_p = elementwise(
     "multiply",
@@ -95,9 +108,7 @@ multiply_p = elementwise(
     exact=True,
     dtypes=NUMBERS,
     linear=((0,), (1,)),
-    transpose=lambda ct, primals, output, *, active: _sides(
-        ct, primals, active, lambda: bind(multiply_p, ct, primals[1]), lambda: bind(multiply_p, ct, primals[0])
-    ),
+    transpose=_multiply_transpose,
     onnx="Mul",
     simplify=_multiply_simplify,
     cases=[*binary_cases(), *binary_cases((-9, 9), (-9, 9), "int")],
@@ -114,21 +125,7 @@ def _divide_jvp(output: Any, primals: Any, tangents: Any) -> Any:
     return second if first is None else bind(add_p, first, second)
 
 
-divide_p = elementwise(
-    "divide",
-    np.divide,
-    exact=True,
-    dtypes=FLOATS,
-    jvp=_divide_jvp,
-    linear=((0,),),
-    transpose=lambda ct, primals, output, *, active: _divide_transpose(ct, primals, output, active),
-    onnx="Div",
-    simplify=_divide_simplify,
-    cases=binary_cases((-2, 2), (0.5, 3)),
-)
-
-
-def _divide_transpose(ct: Any, primals: Any, output: Any, active: Any) -> Any:
+def _divide_transpose(ct: Any, primals: Any, output: Any, *, active: Any) -> Any:
     x, y = primals
     quotient = bind(divide_p, ct, y)
     return (
@@ -137,9 +134,27 @@ def _divide_transpose(ct: Any, primals: Any, output: Any, active: Any) -> Any:
     )
 
 
+divide_p = elementwise(
+    "divide",
+    np.divide,
+    exact=True,
+    dtypes=FLOATS,
+    jvp=_divide_jvp,
+    linear=((0,),),
+    transpose=_divide_transpose,
+    onnx="Div",
+    simplify=_divide_simplify,
+    cases=binary_cases((-2, 2), (0.5, 3)),
+)
+
+
 def _negative_onnx(b: Any, x: str) -> str:
     # ONNX has no Neg for unsigned integers: 0 - x wraps as NumPy's does.
     return b.op("Sub", b.const(0, b.dtype(x)), x) if b.dtype(x).kind == "u" else b.op("Neg", x)
+
+
+def _negative_transpose(ct: Any, primals: Any, output: Any, *, active: Any) -> Any:
+    return (bind(negative_p, ct),)
 
 
 negative_p = elementwise(
@@ -148,7 +163,7 @@ negative_p = elementwise(
     exact=True,
     dtypes=NUMBERS,
     linear=((0,),),
-    transpose=lambda ct, primals, output, *, active: (bind(negative_p, ct),),
+    transpose=_negative_transpose,
     onnx=_negative_onnx,
     simplify=_negative_simplify,
     cases=[*unary_cases(), *unary_cases((-9, 9), "int")],

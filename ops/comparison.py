@@ -47,7 +47,13 @@ less_equal_p = _comparison("less_equal", np.less_equal, _ordered("LessOrEqual"))
 greater_p = _comparison("greater", np.greater, _ordered("Greater"))
 greater_equal_p = _comparison("greater_equal", np.greater_equal, _ordered("GreaterOrEqual"))
 equal_p = _comparison("equal", np.equal, "Equal")
-not_equal_p = _comparison("not_equal", np.not_equal, lambda b, x, y: b.op("Not", b.op("Equal", x, y)))
+
+
+def _not_equal_onnx(b: Any, x: str, y: str) -> str:
+    return b.op("Not", b.op("Equal", x, y))
+
+
+not_equal_p = _comparison("not_equal", np.not_equal, _not_equal_onnx)
 
 
 def _logical(name: str, numpy: Callable[..., Any], onnx: str, cases: list[Case]) -> Primitive:

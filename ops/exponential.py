@@ -113,7 +113,11 @@ def _logarithm(base: float) -> Any:
 
     exact = lowering(formula)
     rounded = lowering(lambda m, x: m.log(x) * (1.0 / math.log(base)), wide=True)
-    return lambda b, x: exact(b, x) if b.dtype(x) == FLOAT64 else rounded(b, x)
+
+    def rule(b: Any, x: str) -> Any:
+        return exact(b, x) if b.dtype(x) == FLOAT64 else rounded(b, x)
+
+    return rule
 
 
 log2_p = elementwise(

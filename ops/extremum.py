@@ -20,7 +20,10 @@ from .ufuncs import binary_function, like
 
 
 def _boolean_or(op_type: str, boolean: str) -> Rule:
-    return lambda b, x, y: b.op(boolean if b.dtype(x) == BOOL else op_type, x, y)
+    def rule(b: Any, x: str, y: str) -> str:
+        return b.op(boolean if b.dtype(x) == BOOL else op_type, x, y)
+
+    return rule
 
 
 def _ignoring_nan(op_type: str, boolean: str) -> Rule:

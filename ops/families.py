@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Concatenate
 
 import numpy as np
 
 from ..stage.dtypes import DType, short_name
 from ..stage.errors import DTypeError, ProgramError
-from ..stage.primitive import Case, Primitive, Rule, Sample, Shadow
+from ..stage.primitive import Case, DerivativeRule, Primitive, Rule, Sample, Shadow
 from ..stage.spec import ArraySpec, make_spec, same_shape_key
 from ..stage.trace import bind
 from .operands import broadcast_shapes
@@ -29,14 +29,14 @@ def kind_of(dtype: DType) -> str:
 
 def elementwise(
     name: str,
-    numpy: Callable[..., Any],
+    numpy: Callable[Concatenate[Any, ...], Any],
     *,
-    onnx: Rule | str | None,
+    onnx: Callable[Concatenate[Any, Any, ...], Any] | str | None,
     dtypes: str = ANY,
     result: DType | None = None,
-    jvp: Rule | None = None,
+    jvp: DerivativeRule | None = None,
     linear: Sequence[Sequence[int]] | None = None,
-    transpose: Rule | None = None,
+    transpose: DerivativeRule | None = None,
     nondifferentiable: str | None = None,
     mixed: bool = False,
     cases: Sequence[Case] = (),
@@ -44,7 +44,7 @@ def elementwise(
     shadow: Shadow = "continuous",
     decompose: Rule | None = None,
     version: int = 1,
-    exact: bool | Rule | None = None,
+    exact: bool | Callable[Concatenate[ArraySpec, ...], bool] | None = None,
 ) -> Primitive:
     """An elementwise primitive: operands of one dtype that broadcast, each output element from the elements at its place.
 
@@ -151,7 +151,7 @@ def reduction(
     onnx: Rule,
     dtypes: str = ANY,
     result: DType | None = None,
-    jvp: Rule | None = None,
+    jvp: DerivativeRule | None = None,
     nondifferentiable: str | None = None,
     cases: Sequence[Case] | None = None,
     shadow: Shadow = "continuous",

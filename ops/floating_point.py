@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Concatenate
 
 import numpy as np
 
@@ -70,12 +70,16 @@ def _flips(x: Any, y: Any) -> Any:
     return where(equal(bind(signbit_p, x), bind(signbit_p, y)), like(x, 1), like(x, -1))
 
 
+def _copysign_formula(m: Mathematics, x: Any, y: Any) -> Any:
+    return with_sign(m, m.abs(x), y)
+
+
 copysign_p = elementwise(
     "copysign",
     np.copysign,
     dtypes=FLOATS,
     jvp=lambda output, primals, tangents: None if tangents[0] is None else tangents[0] * _flips(*primals),
-    onnx=lowering(lambda m, x, y: with_sign(m, m.abs(x), y)),
+    onnx=lowering(_copysign_formula),
     exact=True,
     cases=[
         *binary_cases((0.5, 2), (0.5, 2)),
@@ -218,7 +222,7 @@ def _exponent(m: Any, x: Any) -> Any:
     return m.where(regular, guess, 0.0)
 
 
-def _in_float64(formula: Callable[..., Any], result: DType | None = None) -> Rule:
+def _in_float64(formula: Callable[Concatenate[Any, FloatFormat, Any, ...], Any], result: DType | None = None) -> Rule:
     """In float64, which holds every exponent of the narrower dtypes; `fmt` is the format of the operands."""
 
     def rule(b: Any, *names: str) -> str:
@@ -274,16 +278,17 @@ def _ldexp_numpy(exponent: Array, x: Array) -> Array:
     return np.ldexp(x, bounded)
 
 
+def _ldexp_transpose(ct: Any, primals: Any, output: Any, *, active: Any) -> Any:
+    return None, sum_to(bind(ldexp_p, primals[0], ct), primals[1].shape)
+
+
 ldexp_p = elementwise(
     "ldexp",
     _ldexp_numpy,
     dtypes=FLOATS,
     mixed=True,
     linear=((1,),),
-    transpose=lambda ct, primals, output, *, active: (
-        None,
-        sum_to(bind(ldexp_p, primals[0], ct), primals[1].shape),
-    ),
+    transpose=_ldexp_transpose,
     onnx=_ldexp_onnx,
     exact=True,
     cases=[

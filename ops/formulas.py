@@ -11,14 +11,14 @@ dtype of what they meet, as weak scalars do.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Concatenate, Protocol
 
 import numpy as np
 
 from ..stage.dtypes import BOOL, FLOAT32, FLOAT64, DType
 from ..stage.primitive import Array, Rule
 
-Formula = Callable[..., Any]
+Formula = Callable[Concatenate[Any, Any, ...], Any]
 
 
 class Mathematics(Protocol):

@@ -132,11 +132,15 @@ def _points(*values: float) -> Case:
     return Case((Sample((len(values),), values=list(values)),), smooth=False)
 
 
+def _polygamma_jvp(output: Any, primals: Any, tangents: Any, *, n: int) -> Any:
+    return tangents[0] * bind(polygamma_p, primals[0], n=n + 1)
+
+
 polygamma_p = elementwise(
     "polygamma",
     evaluation(_polygamma_formula),
     dtypes=FLOATS,
-    jvp=lambda output, primals, tangents, *, n: tangents[0] * bind(polygamma_p, primals[0], n=n + 1),
+    jvp=_polygamma_jvp,
     onnx=lowering(_polygamma_formula, wide=True),
     cases=[
         *(Case((Sample((2, 3), "float", (0.6, 4.0)),), {"n": n}) for n in (0, 1, 2)),

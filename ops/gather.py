@@ -64,6 +64,10 @@ def _batch(ctx: Any, args: Any, axes: Any, /, *, axis: int, unique: bool) -> Any
     return move_block(rows, 1, block, 1 + axis), 0
 
 
+def _onnx(b: Any, x: str, indices: str, *, axis: int, unique: bool) -> str:
+    return b.op("Gather", x, indices, axis=axis)
+
+
 gather_p = Primitive(
     "gather",
     exact=True,
@@ -72,7 +76,7 @@ gather_p = Primitive(
     linear=((0,),),
     transpose=_transpose,
     batch=_batch,
-    onnx=lambda b, x, indices, *, axis, unique: b.op("Gather", x, indices, axis=axis),
+    onnx=_onnx,
     cases=[
         Case(
             (Sample((3, 4), "any"), Sample((2, 2), "int64", values=[[0, 2], [-1, 2]])),

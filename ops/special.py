@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..stage.primitive import Case, Rule, Sample
+from ..stage.primitive import Case, DerivativeRule, Rule, Sample
 from ..stage.trace import bind
 from .approximations import ERF, ERFCX, ERFINV_CENTRE, ERFINV_MIDDLE, ERFINV_TAIL, approximate
 from .arithmetic import floating, where
@@ -91,7 +91,7 @@ def ndtri_formula(m: Mathematics, p: Any) -> Any:
 def _special(
     name: str,
     formula: Callable[..., Any],
-    jvp: Rule,
+    jvp: DerivativeRule,
     cases: list[Case],
     *,
     onnx: Rule | None = None,

@@ -108,7 +108,11 @@ def _hypot_scaled(m: Mathematics, x: Any, y: Any) -> Any:
 
 def _hypot_onnx() -> Rule:
     wide, scaled = lowering(_hypot_wide, wide=True), lowering(_hypot_scaled)
-    return lambda b, x, y: scaled(b, x, y) if b.dtype(x) == FLOAT64 else wide(b, x, y)
+
+    def rule(b: Any, x: str, y: str) -> Any:
+        return scaled(b, x, y) if b.dtype(x) == FLOAT64 else wide(b, x, y)
+
+    return rule
 
 
 def _arctan2_formula(atan: Callable[[Any, Any], Any]) -> Callable[..., Any]:
@@ -131,7 +135,11 @@ def _arctan2_formula(atan: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 def _arctan2_onnx() -> Rule:
     exact = lowering(_arctan2_formula(atan_formula))
     single = lowering(_arctan2_formula(lambda m, r: m.node("Atan", r)))
-    return lambda b, y, x: exact(b, y, x) if b.dtype(y) == FLOAT64 else single(b, y, x)
+
+    def rule(b: Any, y: str, x: str) -> Any:
+        return exact(b, y, x) if b.dtype(y) == FLOAT64 else single(b, y, x)
+
+    return rule
 
 
 # ---------------------------------------------------------------------------------------------------------------- primitives

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..stage.dims import Dim
-from ..stage.dtypes import as_dtype, is_integer
-from ..stage.errors import ConcretizationError, ShapeError, UnsupportedError
+from ..stage.dtypes import BOOL, as_dtype, is_integer
+from ..stage.errors import ConcretizationError, DTypeError, ShapeError, UnsupportedError
 from ..stage.spec import DimLike
 from ..stage.tracer import Tracer
 from .arguments import array_of, array_operand, listed, no_out
@@ -43,14 +43,17 @@ def ufunc_method(ufunc: Any, method: str) -> Callable[..., Any] | None:
 def _steady(ufunc: Any, x: Any, dtype: Any) -> Any:
     """The operand in the dtype that the ufunc gives back for it, so that results can be operands again."""
     x = x if dtype is None else cast(x, as_dtype(dtype))
-    one = np.ones((), dtype_of(x)[0])
+    source = dtype_of(x)[0]
+    one = np.ones((), source)
     with np.errstate(all="ignore"):
         given = dtype_of(NUMPY[ufunc](one, one))[0]
         if given != dtype_of(x)[0]:
             x, one = cast(x, given), np.ones((), given)
             given = dtype_of(NUMPY[ufunc](one, one))[0]
-    if given != dtype_of(x)[0]:
-        raise UnsupportedError(f"np.{ufunc.__name__}: its results of {dtype_of(x)[0].name} are {given.name} and cannot be combined again")
+    if given != dtype_of(x)[0] or (given == BOOL and source != BOOL and ufunc is not np.logical_xor):
+        raise DTypeError(
+            f"np.{ufunc.__name__}: its results of {source.name} are {given.name} and cannot be combined again; cast to bool first"
+        )
     return x
 
 
@@ -145,9 +148,7 @@ def _accumulate(ufunc: Any, array: Any, axis: Any = 0, dtype: Any = None, out: N
     return move_axis(join([parts[0], rest], 0), 0, place)
 
 
-def _reduceat(
-    ufunc: Any, array: Any, indices: Any, axis: Any = 0, dtype: Any = None, out: None = None
-) -> Any:
+def _reduceat(ufunc: Any, array: Any, indices: Any, axis: Any = 0, dtype: Any = None, out: None = None) -> Any:
     label = f"np.{ufunc.__name__}.reduceat"
     no_out(out, label)
     if isinstance(indices, Tracer):

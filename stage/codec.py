@@ -296,7 +296,7 @@ class _Decoder:
             if value is None or isinstance(value, bool | int | str):
                 return value
             raise TypeError(f"{value!r} is no param value")
-        items: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
+        items: list[Any] = [*value]
         kind = items[0]
         if kind == "tuple":
             return tuple([self.value(v) for v in items[1:]])

@@ -259,8 +259,8 @@ def _build(wiring: Sequence[Any], leaves: Sequence[_Node], positions: Sequence[t
     inputs = [builder.add_input(n.spec) for n in leaves]
     made: list[tuple[Atom, ...]] = []
     for primitive, params, refs in wiring:
-        operands: tuple[Atom, ...] = tuple([inputs[-r - 1] if r < 0 else made[r // 1024][r % 1024] for r in refs])
-        made.append(builder.emit(primitive, operands, dict(params), None))
+        operands: list[Atom] = [inputs[-r - 1] if r < 0 else made[r // 1024][r % 1024] for r in refs]
+        made.append(builder.emit(primitive, tuple(operands), dict(params), None))
     program = builder.build([made[i][k] for i, k in positions], "deferred")
     keyword = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [inspect.Parameter(f"x{i}", keyword) for i in range(len(inputs))]

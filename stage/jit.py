@@ -8,10 +8,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from . import tree
 from .errors import SignatureTypeError
+from .narrowing import is_array
 from .signature import leaf_spec, python_signature
 from .spec import StaticSpec
 from .staged import StagedProgram
@@ -84,7 +83,7 @@ class JitFunction:
 
 
 def _leaf_key(leaf: Any) -> Any:
-    if isinstance(leaf, np.ndarray):
+    if is_array(leaf):
         return (leaf.shape, leaf.dtype)
     return leaf_spec(leaf, "argument")
 
@@ -105,5 +104,9 @@ def jit(
     if max_signatures < 1:
         raise ValueError(f"jit: max_signatures is at least 1, got {max_signatures}")
     if function is None:
-        return lambda f: JitFunction(f, static, donate_argnames, max_signatures)
+
+        def decorator(f: Callable[..., Any]) -> JitFunction:
+            return JitFunction(f, static, donate_argnames, max_signatures)
+
+        return decorator
     return JitFunction(function, static, donate_argnames, max_signatures)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from .narrowing import is_tuple
 from .primitive import Params, Primitive
 from .program import Equation, Program
 
@@ -13,8 +14,8 @@ def programs_in(value: Any) -> Iterator[Program]:
     """The Programs that a param holds, in tuples too, in order; not those inside of them."""
     if isinstance(value, Program):
         yield value
-    elif isinstance(value, tuple):
-        for item in value:  # pyright: ignore[reportUnknownVariableType]
+    elif is_tuple(value):
+        for item in value:
             yield from programs_in(item)
 
 
@@ -91,6 +92,6 @@ def primitives_of(program: Program) -> dict[Primitive, None]:
 def _primitives_in(value: Any) -> Iterator[Primitive]:
     if isinstance(value, Primitive):
         yield value
-    elif isinstance(value, tuple):
-        for item in value:  # pyright: ignore[reportUnknownVariableType]
+    elif is_tuple(value):
+        for item in value:
             yield from _primitives_in(item)

@@ -9,17 +9,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Concatenate, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from .dims import Dim
 from .errors import MissingRuleError, ProgramError
+from .narrowing import is_sequence, is_tuple
 from .spec import ArraySpec, same_shape_key
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Params: TypeAlias = Mapping[str, Any]
 Rule: TypeAlias = Callable[..., Any]
+# Those whose first arguments are the same for every primitive: (output, primals, tangents, **params); (ct, primals, output, ...).
+DerivativeRule: TypeAlias = Callable[Concatenate[Any, Any, Any, ...], Any]
 Shadow: TypeAlias = Literal["continuous", "decision"] | Rule
 
 _registry: dict[str, Primitive] = {}
@@ -96,9 +99,9 @@ class Primitive:
         *,
         abstract: Rule,
         numpy: Rule,
-        jvp: Rule | None = None,
+        jvp: DerivativeRule | None = None,
         linear: Sequence[Sequence[int]] | Literal["all"] | None = None,
-        transpose: Rule | None = None,
+        transpose: DerivativeRule | None = None,
         vjp: Rule | None = None,
         jvp_with_output: Rule | None = None,
         nondifferentiable: str | None = None,
@@ -170,10 +173,11 @@ class Primitive:
         found = self._inferred.get(key)
         if found is None:
             result = self.abstract(*specs, **params)
-            found = (tuple(result), True) if isinstance(result, tuple | list) else ((result,), False)
-            for spec in found[0]:
+            specs_out = tuple(result) if is_sequence(result) else (result,)
+            for spec in specs_out:
                 if not isinstance(spec, ArraySpec):
                     raise ProgramError(f"{self.name}: the abstract rule gave {type(spec).__name__}, not an ArraySpec")
+            found = (specs_out, is_sequence(result))
             if len(self._inferred) > _INFER_LIMIT:
                 self._inferred.clear()
             self._inferred[key] = found
@@ -191,7 +195,7 @@ class Primitive:
         """Run the NumPy rule; the dtypes, and the shapes where they are known, are held against the abstract rule."""
         with np.errstate(all="ignore"):
             result = self.numpy(*arrays, **params)
-        outputs = list(result) if isinstance(result, tuple | list) else [result]
+        outputs: list[Any] = [*result] if isinstance(result, tuple | list) else [result]
         if len(outputs) != len(out_specs):
             raise ProgramError(f"{self.name}: the NumPy rule gave {len(outputs)} outputs, the abstract rule {len(out_specs)}")
         for i, spec in enumerate(out_specs):
@@ -240,6 +244,6 @@ def has_dims(value: Any) -> bool:
     """True if a param holds a symbolic dim anywhere (sub-programs are asked through `symbolic`)."""
     if isinstance(value, Dim):
         return True
-    if isinstance(value, tuple):
+    if is_tuple(value):
         return any(has_dims(v) for v in value)
     return bool(getattr(value, "symbolic", False))

@@ -19,6 +19,7 @@ import numpy as np
 
 from .dims import Dim, names_of, substitute
 from .errors import ProgramError
+from .narrowing import is_tuple
 from .primitive import Array, Params, Primitive, has_dims
 from .source import Source
 from .spec import ArraySpec, make_spec
@@ -92,7 +93,7 @@ class Equation:
         for value in self.params.values():
             if isinstance(value, Program):
                 yield value
-            elif isinstance(value, tuple):
+            elif is_tuple(value):
                 yield from (v for v in value if isinstance(v, Program))
 
     def __repr__(self) -> str:
@@ -197,7 +198,7 @@ def substitute_params(params: Params, sizes: Mapping[str, int | Dim]) -> dict[st
 def _substitute_value(value: Any, sizes: Mapping[str, int | Dim]) -> Any:
     if isinstance(value, Dim):
         return substitute(value, sizes)
-    if isinstance(value, tuple):
+    if is_tuple(value):
         return tuple(_substitute_value(v, sizes) for v in value)
     if isinstance(value, Program):
         return substitute_dims(value, sizes)

@@ -18,6 +18,7 @@ from .dtypes import as_dtype, kind_rank, python_scalar_dtype, short_name
 from .errors import DTypeError, ProgramError, ShapeError, SignatureTypeError, SignatureValueError
 from .interpreter import as_array, bind_dims, concrete_shape
 from .names import file_names, input_roots
+from .narrowing import is_numpy
 from .primitive import Array
 from .spec import ArraySpec, StaticSpec, make_spec
 from .tracer import Tracer
@@ -142,7 +143,7 @@ class Signature:
         spec = self.specs[index]
         if type(leaf) is np.ndarray and leaf.dtype is spec.dtype and index in self._plain and leaf.shape == spec.shape:
             return leaf
-        if isinstance(leaf, np.ndarray | np.generic) or hasattr(leaf, "__array__"):
+        if is_numpy(leaf) or hasattr(leaf, "__array__"):
             try:
                 array = as_array(leaf)
                 as_dtype(array.dtype, self.paths[index])
@@ -230,9 +231,11 @@ def _prune(value: Any) -> Any:
     if all(isinstance(leaf, _Removed) for leaf in tree.leaves(value)):
         return _REMOVED
     if isinstance(value, dict):
-        pruned = {k: _prune(v) for k, v in value.items()}
+        entries: dict[Any, Any] = {**value}
+        pruned = {k: _prune(v) for k, v in entries.items()}
         return {k: v for k, v in pruned.items() if v is not _REMOVED}
-    return tree.map(lambda leaf: None if isinstance(leaf, _Removed) else leaf, value)
+    leaves, treedef = tree.flatten(value)
+    return tree.unflatten(treedef, [None if isinstance(leaf, _Removed) else leaf for leaf in leaves])
 
 
 def argument_index(path: tree.Path) -> int:
@@ -249,7 +252,7 @@ def leaf_spec(leaf: Any, path: str) -> ArraySpec | StaticSpec:
         return leaf
     if isinstance(leaf, Tracer):
         return leaf.spec
-    if isinstance(leaf, np.ndarray | np.generic):
+    if is_numpy(leaf):
         return make_spec(leaf.shape, as_dtype(leaf.dtype, path))
     if isinstance(leaf, bool | int | float | complex):
         try:

@@ -56,6 +56,11 @@ def _kind_of(file: str) -> int:
     return known
 
 
+def is_user_code(file: str) -> bool:
+    """Whether a file is neither onstage's nor NumPy's; `file` as Python's frames have it."""
+    return _kind_of(file) == _USER
+
+
 def user_source() -> Source | None:
     """The innermost line on this thread's stack that is neither onstage's nor NumPy's; None above a verb of the command line."""
     frame: FrameType | None = sys._getframe(1)

@@ -10,6 +10,7 @@ import numpy as np
 from .dims import Dim, as_dim, dim_text, product
 from .dtypes import DType, as_dtype, is_float, python_scalar_dtype, short_name
 from .errors import DTypeError
+from .narrowing import is_numpy
 
 DimLike: TypeAlias = int | Dim
 Shape: TypeAlias = tuple[DimLike, ...]
@@ -29,6 +30,7 @@ class ArraySpec:
     dtype: DType
     weak: bool
     sharding: Any
+    _hash: int
 
     def __init__(self, shape: Iterable[int | str | Dim] | int | str | Dim, dtype: Any, *, weak: bool = False, sharding: Any = None):
         dims = (shape,) if isinstance(shape, int | str | Dim | np.integer) else tuple(shape)
@@ -142,7 +144,7 @@ def spec_of(value: Any, what: str = "value") -> ArraySpec:
     spec = getattr(value, "spec", None)
     if isinstance(spec, ArraySpec):
         return spec
-    if isinstance(value, np.ndarray | np.generic):
+    if is_numpy(value):
         return make_spec(value.shape, as_dtype(value.dtype, what))
     if isinstance(value, bool | int | float | complex):
         dtype = python_scalar_dtype(value)

@@ -13,6 +13,7 @@ from . import tree
 from .ambient import no_ambient_randomness
 from .dims import Dim
 from .errors import TracingError, UnsupportedError
+from .narrowing import is_numpy
 from .signature import Signature, check_names, leaf_spec, python_signature
 from .spec import ArraySpec
 from .staged import StagedProgram
@@ -54,7 +55,11 @@ def stage(
     if function is None:
         if examples:
             raise TypeError("stage: examples need a function before them")
-        return lambda f: _stage(f, (), specs, kw_specs, mesh, donate_argnames, name)
+
+        def decorator(f: Callable[..., Any]) -> StagedProgram:
+            return _stage(f, (), specs, kw_specs, mesh, donate_argnames, name)
+
+        return decorator
     if not callable(function):
         raise TypeError(f"stage: {type(function).__name__} is not callable; the function comes first, its example arguments after it")
     return _stage(function, examples, specs, kw_specs, mesh, donate_argnames, name)
@@ -101,7 +106,7 @@ class Example:
 
     def __init__(self, leaves: Sequence[Any]) -> None:
         small = sum(x.nbytes for x in leaves) <= _EXAMPLE_BYTES
-        self._leaves = [x.copy() if small else weakref.ref(x) for x in leaves]
+        self._leaves: list[Any] = [x.copy() if small else weakref.ref(x) for x in leaves]
 
     @staticmethod
     def of(signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Example | None:
@@ -115,7 +120,7 @@ class Example:
 
     def arrays(self) -> list[Any] | None:
         """The arrays, None if one of them is gone."""
-        found = [x() if isinstance(x, weakref.ref) else x for x in self._leaves]
+        found: list[Any] = [x() if isinstance(x, weakref.ref) else x for x in self._leaves]
         return None if any(x is None for x in found) else found
 
 
@@ -147,9 +152,10 @@ def flatten_result(result: Any, label: str) -> tuple[list[Any], tree.TreeDef]:
 
 
 def result_leaf(leaf: Any, path: str, label: str) -> Any:
-    if isinstance(leaf, Tracer | bool | int | float | np.ndarray | np.generic):
-        if isinstance(leaf, np.ndarray | np.generic):
-            leaf_spec(leaf, f"{label}: {path}")
+    if is_numpy(leaf):
+        leaf_spec(leaf, f"{label}: {path}")
+        return leaf
+    if isinstance(leaf, Tracer | bool | int | float):
         return leaf
     if isinstance(leaf, Dim):
         return leaf + np.asarray(0)

@@ -16,6 +16,7 @@ import numpy as np
 from .dtypes import as_dtype, python_scalar_dtype
 from .errors import ConcretizationError, DTypeError, EscapedTracerError, ProgramError, TracingError
 from .interpreter import as_array
+from .narrowing import is_array
 from .primitive import Array, Primitive, has_dims
 from .program import Atom, Const, Equation, Program, ProgramBuilder, Var, constant
 from .source import user_source
@@ -77,7 +78,7 @@ class Trace:
             if operand._deferred:
                 return self._constant(operand._settled())
             return self._capture(operand)
-        if isinstance(operand, np.ndarray):
+        if is_array(operand):
             return self._constant(operand)
         if isinstance(operand, np.generic):
             return constant(operand)

@@ -15,6 +15,7 @@ import numpy as np
 from .dims import Dim
 from .dtypes import DType
 from .errors import ConcretizationError, EscapedTracerError, MutationError, ShapeError, TracingError
+from .narrowing import is_tuple
 from .primitive import Array, Primitive
 from .program import Atom
 from .spec import ArraySpec, DimLike, Shape
@@ -308,7 +309,7 @@ class Tracer:
 
 def same_index(a: Any, b: Any) -> bool:
     """Whether two index expressions are the same: arrays and tracers by identity, the rest by value."""
-    if isinstance(a, tuple) and isinstance(b, tuple):
+    if is_tuple(a) and is_tuple(b):
         return len(a) == len(b) and all(same_index(x, y) for x, y in zip(a, b, strict=True))
     if isinstance(a, np.ndarray | Tracer | list) or isinstance(b, np.ndarray | Tracer | list):
         return a is b

@@ -7,7 +7,7 @@ exact type; everything else is a leaf. Leaves come in the order of sorted keys f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, cast
+from typing import Any, Concatenate, Final, cast
 
 from .tree_def import BUILTIN, LEAF, Attr, DictKey, Index, Key, Kind, Path, TreeDef, kind_of, kinds, register
 
@@ -94,7 +94,7 @@ def structure(tree: Any) -> TreeDef:
     return flatten(tree)[1]
 
 
-def map(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
+def map(f: Callable[Concatenate[Any, ...], Any], tree: Any, *rest: Any) -> Any:
     """The tree of f(leaf, *leaves of rest). ValueError, naming the path, if the structures of rest differ."""
     first, treedef = flatten(tree)
     columns = [first]

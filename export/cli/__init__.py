@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import click
 
+from .bench import bench
+from .check import check
 from .demo import demo
+from .diff import diff
 from .doctor import doctor
 from .export import export
 from .inspection import inspect_model
@@ -17,5 +20,5 @@ def main() -> None:
     """onstage: NumPy functions, forward and backward, as verified ONNX files."""
 
 
-for command in (export, inspect_model, run, demo, doctor):
+for command in (export, check, diff, inspect_model, bench, run, demo, doctor):
     main.add_command(command)

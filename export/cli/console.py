@@ -16,7 +16,7 @@ from typing import Any, Final
 import click
 
 from ...stage.errors import MissingRuleError, OnstageError, UnsupportedError
-from ...stage.source import Source
+from ...stage.source import Source, is_user_code
 
 FAILED: Final = 1
 USAGE: Final = 2
@@ -107,7 +107,8 @@ def verb(function: Callable[..., bool | None]) -> Callable[..., None]:
                 console.fail(error, code, error.source)
             except OSError as error:
                 code = USAGE
-                console.fail(click.FileError(os.fsdecode(error.filename or "file"), error.strerror or str(error)), code)
+                name = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
+                console.fail(OSError(f"{name}{error.strerror or error}"), code)
             except click.ClickException as error:
                 code = error.exit_code
                 if as_json:
@@ -120,9 +121,11 @@ def verb(function: Callable[..., bool | None]) -> Callable[..., None]:
     return command
 
 
-def innermost(error: BaseException, package: str) -> Source | None:
-    """The line an exception was raised on, or that called what raised it: the last one outside of `package`."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not os.path.abspath(f.filename).startswith(package)]
+def innermost(error: BaseException) -> Source | None:
+    """The user's line that an exception was raised on, or that called what raised it."""
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return Source(error.filename, error.lineno or 0)
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if is_user_code(f.filename)]
     return Source(frames[-1].filename, frames[-1].lineno or 0) if frames else None
 
 
@@ -130,7 +133,7 @@ def _describe(source: Source) -> str:
     """The user's line with a path that can be opened from here."""
     near = os.path.relpath(source.file)
     file = source.file if near.startswith(os.pardir) else near
-    return source._replace(file=source.file).describe().replace(source.label, f"{file}:{source.line}", 1)
+    return source.describe().replace(source.label, f"{file}:{source.line}", 1)
 
 
 def _plain(value: Any) -> Any:

@@ -113,17 +113,17 @@ def export(
             staged = guarded(f"{target_name} cannot be differentiated", lambda: transform(staged))
     if not params_as_inputs:
         staged = staged.freeze(frozen) if frozen else staged
-    with console.phase("writing without verification" if no_verify else "lowering, verifying and writing"):
-        report = save(
-            staged,
-            output,
-            verify=not no_verify,
-            rtol=rtol,
-            atol=atol,
-            external=external,
-            target=target,
-            opset=None if opset is None else int(opset),
-        )
+    report = save(
+        staged,
+        output,
+        verify=not no_verify,
+        rtol=rtol,
+        atol=atol,
+        external=external,
+        target=target,
+        opset=None if opset is None else int(opset),
+        phase=console.phase,
+    )
     files = _written(output)
     if no_verify:
         console.warn(f"{output} was not verified")

@@ -18,8 +18,8 @@ from ...stage.dims import Dim, as_dim, evaluate, names_of
 from ...stage.dtypes import DType, is_float, short_name
 from ...stage.errors import ArtifactError, OnstageError, ShapeError, UnsupportedError
 from ...stage.primitive import Array
-from ...stage.spec import make_spec
-from .._lazy import onnx, onnx_numpy_helper, onnxruntime, protobuf_message
+from ...stage.spec import ArraySpec, make_spec
+from .._lazy import onnx, onnx_numpy_helper, protobuf_message
 from ..metadata import PREFIX
 from ..runtime.binding import Executable
 from ..runtime.session import make_session
@@ -195,7 +195,7 @@ def _fitting(value: Value, array: Array, path: str) -> Array:
     # NumPy's files do not know bfloat16 and keep its bytes.
     if dtype.name == "bfloat16" and array.dtype == np.dtype("V2"):
         array = array.view(dtype)
-    fixed = [size for size in value.shape or ()]
+    fixed = list(value.shape or ())
     fits = value.shape is None or (
         len(fixed) == array.ndim and all(not isinstance(s, int) or s == n for s, n in zip(fixed, array.shape, strict=True))
     )
@@ -230,6 +230,10 @@ class Runner:
     def providers(self) -> list[str]:
         return list(self.executable.session.get_providers())
 
+    def on(self, session: Any) -> Runner:
+        """The same with another session of the model."""
+        return _runner(self.model, session)
+
     def __call__(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs by name. OnstageError where ONNX Runtime fails."""
         try:
@@ -237,6 +241,16 @@ class Runner:
         except IndexError as error:
             raise OnstageError(str(error)) from error
         return dict(zip([v.name for v in self.model.outputs], outputs, strict=True))
+
+
+def _runner_specs(model: OnnxFile) -> list[ArraySpec]:
+    """Dtypes alone, since shapes are ONNX Runtime's to check. UnsupportedError for what is no array."""
+    return [make_spec((), v.array_dtype) for v in (*model.inputs, *model.outputs)]
+
+
+def _runner(model: OnnxFile, session: Any) -> Runner:
+    names = [v.name for v in model.inputs], [v.name for v in model.outputs]
+    return Runner(model, Executable(session, *names, _runner_specs(model)))
 
 
 def session_maker(model: OnnxFile, *, level: str, provider: str, threads: int | None) -> Callable[[str], Any]:
@@ -248,12 +262,9 @@ def session_maker(model: OnnxFile, *, level: str, provider: str, threads: int | 
 
 def open_session(model: OnnxFile, *, level: str = "all", provider: str = "cpu", threads: int | None = None) -> Runner:
     """OnstageError where ONNX Runtime refuses the model, ProviderError where the provider is not usable."""
-    values = (*model.inputs, *model.outputs)
-    specs = [make_spec((), v.array_dtype) for v in values]
+    _runner_specs(model)  # refused before the time that loading takes
     session = session_maker(model, level=level, provider=provider, threads=threads)("")
-    return Runner(
-        model, Executable(session, [v.name for v in model.inputs], [v.name for v in model.outputs], specs)
-    )
+    return _runner(model, session)
 
 
 # ---- what inference finds
@@ -326,10 +337,6 @@ def tensor_bytes(tensor: Any) -> int:
         return math.prod(tensor.dims) * dtype_of(tensor.data_type).itemsize
     except UnsupportedError:
         return len(tensor.raw_data)
-
-
-def runtime_version() -> str:
-    return str(onnxruntime.__version__)
 
 
 def bytes_text(count: int) -> str:

@@ -22,7 +22,6 @@ from ...stage.spec import ArraySpec, StaticSpec
 from .console import StagingFailed, innermost
 from .weights import read_weights
 
-_PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _SPEC: Final = re.compile(r"(?P<dtype>[A-Za-z]\w*)\s*\[(?P<dims>.*)\]")
 _WEAK: Final = {"int": 0, "float": 0.0}
 
@@ -82,7 +81,7 @@ def _from_module(name: str) -> Any:
 def _failed(what: str, error: Exception) -> Exception:
     if isinstance(error, OnstageError):
         return error
-    return StagingFailed(f"{what}: {type(error).__name__}: {error}", innermost(error, _PACKAGE))
+    return StagingFailed(f"{what}: {type(error).__name__}: {error}", innermost(error))
 
 
 def guarded(what: str, function: Callable[[], Any]) -> Any:
@@ -204,7 +203,9 @@ def weight_arguments(path: str, argument: str | None, free: Sequence[str]) -> di
         argument = "params" if "params" in free else free[0]
     elif argument not in free:
         raise click.UsageError(f"--params {argument}=...: no such argument, or given by --arg too; there are {', '.join(free) or 'none'}")
-    return {argument: nested(arrays, path)}
+    whole = nested(arrays, path)
+    # Named as our files name them, under the argument itself.
+    return {argument: whole[argument] if isinstance(whole, dict) and set(whole) == {argument} else whole}
 
 
 def as_specs(value: Any) -> Any:

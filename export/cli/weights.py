@@ -90,4 +90,6 @@ def _tensor(path: str, name: str, entry: Mapping[str, Any], data: Array) -> Arra
     start, end = (int(i) for i in entry["data_offsets"])
     if not 0 <= start <= end <= len(data) or end - start != math.prod(shape) * dtype.itemsize:
         raise click.UsageError(f"{path}: {name} lies outside of the file, or has another size than its shape says")
-    return data[start:end].view(dtype).reshape(shape)
+    array = data[start:end].view(dtype).reshape(shape)
+    # ONNX Runtime is handed large arrays as they lie in memory.
+    return array if array.flags.aligned else array.copy()

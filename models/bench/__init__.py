@@ -1,1 +1,1 @@
-"""The benchmark: the same work by onstage and by its peers, each in a process of its own, round by round in turn."""
+"""The benchmark: the same work in onstage, JAX and PyTorch, side by side. `python -m onstage.models.bench --help`."""

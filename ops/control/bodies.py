@@ -10,6 +10,7 @@ import numpy as np
 from ...stage import tree
 from ...stage.dims import same_dim
 from ...stage.errors import DTypeError, SignatureTypeError, TracingError
+from ...stage.narrowing import is_array
 from ...stage.program import Atom, Program, ProgramBuilder, Var
 from ...stage.spec import ArraySpec, make_spec
 from ...stage.staging import flatten_result
@@ -94,7 +95,7 @@ def strong(s: ArraySpec) -> ArraySpec:
 
 def to_spec(leaf: Any, wanted: ArraySpec) -> Any:
     """An operand in the dtype and weakness of a spec."""
-    return cast(leaf, wanted.dtype, weak=wanted.weak) if not isinstance(leaf, np.ndarray) or leaf.dtype != wanted.dtype else leaf
+    return cast(leaf, wanted.dtype, weak=wanted.weak) if not is_array(leaf) or leaf.dtype != wanted.dtype else leaf
 
 
 def check_tree(wanted: tree.TreeDef, got: tree.TreeDef, what: str) -> None:

@@ -143,7 +143,7 @@ def _sequential(combine: Callable[[Sequence[Any], Sequence[Any]], list[Any]], xs
     def step(carry: Any, x: Any) -> tuple[Any, Any]:
         first, state = carry
         new = combine([s[None] for s in state], [e[None] for e in x])
-        out = [np.where(first, e, n[0]) for e, n in zip(x, new, strict=True)]
+        out: list[Any] = [np.where(first, e, n[0]) for e, n in zip(x, new, strict=True)]
         return (first & False, out), out
 
     start = [np.zeros([int(d) for d in x.shape[1:]], x.dtype) for x in xs]

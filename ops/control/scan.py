@@ -8,6 +8,7 @@ from typing import Any
 from ...stage import tree
 from ...stage.dims import Dim, same_dim
 from ...stage.errors import DTypeError, ShapeError, SignatureTypeError
+from ...stage.narrowing import is_tuple
 from ...stage.program import Program
 from ...stage.spec import ArraySpec, DimLike, make_spec
 from ..operands import spec
@@ -15,7 +16,7 @@ from .bodies import Body, casting_outputs, check_tree, operand_leaves, same_spec
 from .scan_rules import Layout, bind_scan
 
 
-def scan(f: Callable[..., Any], init: Any, xs: Any = None, *, length: Any = None, reverse: bool = False) -> tuple[Any, Any]:
+def scan(f: Callable[[Any, Any], Any], init: Any, xs: Any = None, *, length: Any = None, reverse: bool = False) -> tuple[Any, Any]:
     """Apply `f(carry, x) -> (carry, y)` along the leading axis of xs; gives (carry, ys) with the ys stacked.
 
     init: the first carry, a tree; it keeps its shapes and dtypes (Python numbers in it take the body's dtype). xs: a tree of arrays of
@@ -78,7 +79,7 @@ def trace_carry(
 
 def _carry_outputs(body: Body, carry_tree: tree.TreeDef, count: int, label: str) -> list[ArraySpec]:
     result = tree.unflatten(body.out_tree, list(range(len(body.program.outputs))))
-    if not isinstance(result, tuple) or len(result) != 2:
+    if not is_tuple(result) or len(result) != 2:
         raise SignatureTypeError(f"{label}: the body must return a pair (carry, y), got the tree {body.out_tree}")
     check_tree(carry_tree, tree.structure(result[0]), f"{label}: the body returns another carry than it is given")
     return list(body.program.out_specs[:count])

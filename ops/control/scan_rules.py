@@ -6,7 +6,7 @@ Reverse mode is a forward scan that also stacks what the backward pass reads, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,7 +113,7 @@ def _jvp(ctx: Any, primals: Any, tangents: Any, *, body: Program, num_consts: in
     )
 
 
-def carry_fix_point(mask: list[bool], step: Any) -> list[bool]:
+def carry_fix_point(mask: list[bool], step: Callable[[list[bool]], Sequence[Any]]) -> list[bool]:
     """The smallest mask above `mask` that one pass of the body does not enlarge."""
     while True:
         found = [a or bool(b) for a, b in zip(mask, step(mask), strict=True)]

@@ -14,6 +14,7 @@ from ...stage.trace import bind
 from ..gather import take
 from ..operands import cast, dtype_of, normalize_axis, operand, shape_of
 from ..structure import dim_or_int, move_axis
+from ..ufuncs import zero_tangent
 
 
 def _abstract(ids: ArraySpec, *, classes: DimLike, dtype: DType) -> ArraySpec:
@@ -45,7 +46,7 @@ one_hot_p = Primitive(
     "one_hot",
     abstract=_abstract,
     numpy=_numpy,
-    jvp=lambda output, primals, tangents, **params: None,
+    jvp=zero_tangent,
     batch=_batch,
     onnx=_onnx,
     exact=True,

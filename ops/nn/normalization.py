@@ -1,4 +1,4 @@
-"""Normalisation over axes: layer_norm, rms_norm. Forward and backward share the mean and the inverse deviation."""
+"""Normalisation: over axes, groups of channels, or by given statistics. Forward and backward share the mean and the inverse deviation."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from ...stage.dims import product, same_shape
+from ...stage.dims import Dim, exact_div, product, same_shape
 from ...stage.dtypes import FLOAT64, is_float, short_name
 from ...stage.errors import DTypeError, ShapeError
 from ...stage.primitive import Array, Case, Primitive, Sample
-from ...stage.spec import ArraySpec, Shape, make_spec
+from ...stage.spec import ArraySpec, DimLike, Shape, make_spec
 from ...stage.trace import bind
 from ..arithmetic import add, floating, multiply, subtract, true_divide
 from ..exponential import sqrt
 from ..families import kind_of
 from ..formulas import half_as_single
 from ..operands import broadcast_shapes, cast, dtype_of, normalize_axis, operand, promoted, shape_of
-from ..structure import broadcast, move_axis, reduce_sum_p, reshape_p, transpose_p
+from ..structure import broadcast, dim_or_int, move_axis, reduce_sum_p, reshape_p, transpose_p
 from .precision import lower_function
 
 
@@ -208,3 +208,70 @@ def _of_shape(name: str, value: Any, normalized: Shape) -> Any:
     if not fits:
         raise ShapeError(f"layer_norm: {name} has shape {list(shape)}, which does not broadcast to the normalised axes {list(normalized)}")
     return broadcast(cast(value, dtype_of(value)[0]), normalized)
+
+
+def batch_norm(x: Any, mean: Any, var: Any, scale: Any = None, bias: Any = None, *, axis: int = 1, epsilon: float = 1e-5) -> Any:
+    """(x - mean) / sqrt(var + epsilon) * scale + bias, with a statistic for each channel (Ioffe and Szegedy, 2015, arXiv 1502.03167).
+
+    mean, var, scale, bias: [C], where C is the size of x's `axis`. In training they are the batch's: np.mean and np.var over the other axes,
+    through which gradients then flow. float16 and bfloat16 are computed in float32. Raises AxisError for an axis that x does not have,
+    ValueError for a shape that does not fit.
+    """
+    given = [operand(v) for v in (mean, var, scale, bias) if v is not None]
+    x, *given = promoted(floating(x), *(floating(v) for v in given))
+    dtype = dtype_of(x)[0]
+    x, *given = (cast(v, half_as_single(dtype)) for v in (x, *given))
+    values = iter(given)
+    channel = normalize_axis(axis, len(shape_of(x)))
+    mean, var, scale, bias = (
+        None if v is None else _on_axis("batch_norm", n, next(values), shape_of(x), channel)
+        for n, v in zip(("mean", "var", "scale", "bias"), (mean, var, scale, bias), strict=True)
+    )
+    factor = true_divide(1.0 if scale is None else scale, sqrt(add(var, float(epsilon))))
+    y = multiply(subtract(x, mean), factor)
+    return cast(y if bias is None else add(y, bias), dtype)
+
+
+def group_norm(x: Any, groups: int, scale: Any = None, bias: Any = None, *, epsilon: float = 1e-5) -> Any:
+    """x: [N, C, ...] normalised over each of `groups` groups of channels and all further axes (Wu and He, 2018, arXiv 1803.08494).
+
+    scale, bias: [C]. The variance is the biased one; float16 and bfloat16 are computed in float32. Raises ValueError where C does not divide
+    into groups and for a shape that does not fit.
+    """
+    return _grouped("group_norm", x, groups, scale, bias, epsilon)
+
+
+def instance_norm(x: Any, scale: Any = None, bias: Any = None, *, epsilon: float = 1e-5) -> Any:
+    """x: [N, C, ...] normalised over the axes after C (Ulyanov et al., 2016, arXiv 1607.08022); scale, bias: [C]. See `group_norm`."""
+    return _grouped("instance_norm", x, None, scale, bias, epsilon)
+
+
+def _grouped(what: str, x: Any, groups: Any, scale: Any, bias: Any, epsilon: float) -> Any:
+    x, scale, bias = _promoted(x, scale, bias)
+    dtype, shape = dtype_of(x)[0], shape_of(x)
+    if len(shape) < (3 if groups is None else 2):
+        raise ShapeError(f"{what}: x is [N, C, ...], got shape {list(shape)}")
+    count: DimLike = shape[1] if groups is None else dim_or_int(groups)
+    if not isinstance(count, Dim) and (count < 1 and groups is not None):
+        raise ShapeError(f"{what}: groups is {count}; at least 1 is needed")
+    each = 1 if groups is None else exact_div(shape[1], count)
+    if each is None:
+        raise ShapeError(f"{what}: {shape[1]} channels do not divide into {count} groups (x has shape {list(shape)})")
+    wide = half_as_single(dtype)
+    rows = bind(reshape_p, cast(x, wide), shape=(shape[0], count, product((each, *shape[2:]))))
+    y = bind(reshape_p, bind(layer_norm_p, rows, count=1, epsilon=float(epsilon))[0], shape=shape)
+    if scale is not None:
+        y = multiply(y, cast(_on_axis(what, "scale", scale, shape, 1), wide))
+    if bias is not None:
+        y = add(y, cast(_on_axis(what, "bias", bias, shape, 1), wide))
+    return cast(y, dtype)
+
+
+def _on_axis(what: str, name: str, value: Any, shape: Shape, axis: int) -> Any:
+    """A value for each channel, so that it broadcasts with x."""
+    given = shape_of(value)
+    if not same_shape(given, (shape[axis],)):
+        raise ShapeError(
+            f"{what}: {name} has shape {list(given)}; one value for each of x's {shape[axis]} channels is needed (x: {list(shape)})"
+        )
+    return bind(reshape_p, cast(value, dtype_of(value)[0]), shape=(shape[axis], *(1,) * (len(shape) - axis - 1)))

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from ...stage.dims import Dim, max_dim
+from ...stage.dims import Dim, exact_div, max_dim
 from ...stage.errors import ShapeError
 from ...stage.spec import DimLike, Shape
 
@@ -34,6 +34,14 @@ def dilated(size: DimLike, gap: int) -> DimLike:
         return size
     spread = (size - 1) * gap + 1
     return max_dim(spread, 0) if isinstance(spread, Dim) else max(spread, 0)
+
+
+def quotient(size: DimLike, divisor: DimLike) -> DimLike:
+    """size / divisor; ShapeError where that leaves a remainder for some sizes."""
+    result = exact_div(size, divisor)
+    if result is None:
+        raise ShapeError(f"{size} does not divide into {divisor} equal parts")
+    return result
 
 
 def ceil_div(size: DimLike, divisor: int) -> DimLike:
@@ -73,14 +81,18 @@ def _pair(what: str, value: Any) -> tuple[int, int]:
     return pair[0], pair[1]
 
 
-def window_count(what: str, size: DimLike, pads: tuple[DimLike, DimLike], span: int, stride: int) -> DimLike:
-    """How many windows fit a padded axis. Raises ShapeError where it is known that none does."""
+def window_count(size: DimLike, pads: tuple[DimLike, DimLike], span: int, stride: int) -> DimLike:
+    """How many windows fit a padded axis."""
     room = size + pads[0] + pads[1] - span
-    if isinstance(room, Dim):
-        return max_dim(0, (room + stride) // stride)
-    if room < 0 and not (type(size) is int and size == 0):
-        raise ShapeError(f"{what}: a window over {span} elements does not fit an axis of {size} with padding {pads[0]} and {pads[1]}")
-    return max(room // stride + 1, 0)
+    return max_dim(0, (room + stride) // stride) if isinstance(room, Dim) else max(room // stride + 1, 0)
+
+
+def require_room(what: str, spatial: Shape, padding: Pads, spans: Sequence[int]) -> None:
+    """ShapeError where an axis that is not empty is known to hold no window."""
+    for size, pads, span in zip(spatial, padding, spans, strict=True):
+        room = size + pads[0] + pads[1] - span
+        if not isinstance(room, Dim) and room < 0 and not (type(size) is int and size == 0):
+            raise ShapeError(f"{what}: a window over {span} elements does not fit an axis of {size} with padding {pads[0]} and {pads[1]}")
 
 
 def spatial_axes(what: str, ndim: int) -> int:
