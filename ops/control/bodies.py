@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ...stage import tree
 from ...stage.dims import same_dim
 from ...stage.errors import DTypeError, SignatureTypeError, TracingError
