@@ -165,6 +165,8 @@ def _max_jvp(output: Any, primals: Any, tangents: Any, *, axis: int, window: int
     if _is_zero(size):
         return None
     zero = np.zeros((), x.dtype)
+    if window == 1:
+        return _tap(_framed(t, axis, 0, _end(n, size, 1, stride, 0), 0), axis, 0, size, stride)
     if _is_tiling(n, window, stride, pads):
         tiles = _tiles(x, axis, window)
         masks = _first_hits((_first(tiles, i) for i in range(window)), output, window, None)
@@ -177,8 +179,6 @@ def _max_jvp(output: Any, primals: Any, tangents: Any, *, axis: int, window: int
         padding = _framed(broadcast(np.zeros((1, *along), bool), (n, *along)), 0, pads[0], after, 1)
         outside = [_tap(padding, 0, i, size, stride) for i in range(window)]
     x, t = _framed(x, axis, pads[0], after, 0), _framed(t, axis, pads[0], after, 0)
-    if window == 1:
-        return _tap(t, axis, 0, size, stride)
     masks = _first_hits((_tap(x, axis, i, size, stride) for i in range(window)), output, window, outside)
     terms = [bind(where_p, mask, _tap(t, axis, i, size, stride), zero) for i, mask in enumerate(masks)]
     return functools.reduce(lambda a, b: bind(add_p, a, b), terms)
