@@ -272,7 +272,7 @@ def python_function(program: StagedProgram) -> Callable[..., Any]:
         return program(*args, **kwargs)
 
     function.__name__ = program.name
-    function.__signature__ = inspect.Signature(program.signature.parameters)  # type: ignore[attr-defined]
+    function.__signature__ = inspect.Signature(program.signature.parameters)
     return function
 
 

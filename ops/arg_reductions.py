@@ -9,6 +9,7 @@ import numpy as np
 
 from ..stage.dtypes import BOOL, FLOAT32, INT64, is_float
 from ..stage.errors import ShapeError
+from ..stage.narrowing import is_numpy
 from ..stage.primitive import Array, Case, Primitive, Sample
 from ..stage.spec import ArraySpec, make_spec
 from ..stage.trace import bind
@@ -111,7 +112,7 @@ def _among_numbers(what: str, find: Callable[..., Any], identity: float, a: Any,
     if not is_float(x.dtype):
         return place
     nothing = all_(not_equal(x, x), axis, keepdims=bool(keepdims))
-    if isinstance(nothing, np.ndarray | np.generic):
+    if is_numpy(nothing):
         if np.any(nothing):
             raise ValueError("All-NaN slice encountered")
         return place

@@ -9,6 +9,7 @@ import numpy as np
 from ..stage.dims import Dim, product
 from ..stage.dtypes import DType
 from ..stage.errors import MutationError, UnsupportedError
+from ..stage.narrowing import is_sequence
 from ..stage.spec import DimLike, Shape
 from .operands import cast, dtype_of, operand, shape_of
 
@@ -37,7 +38,7 @@ def dim_argument(d: Any) -> DimLike:
 
 def listed(x: Any) -> list[Any]:
     """The items of a list or tuple; anything else alone in a list."""
-    return list(x) if isinstance(x, list | tuple) else [x]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return list(x) if is_sequence(x) else [x]
 
 
 def shape_argument(shape: Any) -> Shape:

@@ -245,7 +245,7 @@ def primitive(
         raise ValueError(
             f"primitive {chosen!r}: {', '.join(sorted(static & nondiff))} in static_argnames and nondiff_argnames both; an argument is in one of them"
         )
-    if isinstance(version, bool) or not isinstance(version, int) or version < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
         raise ValueError(f"primitive {chosen!r}: version is {version!r}, not an int from 1")
     dynamic = tuple(n for n in signature.parameters if n not in static)
     return CustomPrimitive(function, Declaration(chosen, dynamic, frozenset(nondiff), residual, version), signature)

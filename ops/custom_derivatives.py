@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from ..stage import tree
 from ..stage.errors import MissingRuleError, SignatureTypeError
+from ..stage.narrowing import is_sequence, is_tuple
 from ..stage.trace import bind
 from .custom import CustomPrimitive, default_name, fixed_signature
 from .custom_call import Declaration, Rules
@@ -57,9 +58,9 @@ class custom_jvp(CustomFunction):
         def jvp(output: Any, primals: Any, tangents: Any, *, in_tree: tree.TreeDef) -> Any:
             moved = [zeros(x) if t is None else t for x, t in zip(primals, tangents, strict=True)]
             result = rule(tree.unflatten(in_tree, primals), tree.unflatten(in_tree, moved))
-            if not isinstance(result, tuple) or len(result) != 2:  # pyright: ignore[reportUnknownArgumentType]
-                raise SignatureTypeError(f"{name}: the jvp rule returns (out, tangent), got {type(result).__name__}")  # pyright: ignore[reportUnknownArgumentType]
-            return tuple(result)[1]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            if not is_tuple(result) or len(result) != 2:
+                raise SignatureTypeError(f"{name}: the jvp rule returns (out, tangent), got {type(result).__name__}")
+            return result[1]
 
         rules = Rules(self._function, jvp=jvp, trees=True)
         self.primitive = CustomPrimitive(self._function, self._declaration, self._signature, rules)
@@ -83,9 +84,9 @@ class custom_vjp(CustomFunction):
 
         def with_residual(**arguments: Any) -> PrimitiveResult:
             result = forward(*arguments.values())
-            if not isinstance(result, tuple) or len(result) != 2:  # pyright: ignore[reportUnknownArgumentType]
-                raise SignatureTypeError(f"{name}: forward returns (out, residual), got {type(result).__name__}")  # pyright: ignore[reportUnknownArgumentType]
-            output, residual = result  # pyright: ignore[reportUnknownVariableType]
+            if not is_tuple(result) or len(result) != 2:
+                raise SignatureTypeError(f"{name}: forward returns (out, residual), got {type(result).__name__}")
+            output, residual = result
             return PrimitiveResult(output, residual)
 
         def transpose(cotangent: Any, primals: Any, output: Any, residual: Any, *, in_tree: tree.TreeDef) -> Any:
@@ -93,12 +94,12 @@ class custom_vjp(CustomFunction):
             given = tree.broadcast_prefix(cotangent, treedef)
             ct = tree.unflatten(treedef, [zeros(x) if c is None else c for x, c in zip(leaves, given, strict=True)])
             result = backward(residual, ct)
-            if not isinstance(result, tuple | list) or len(result) != len(in_tree.children):  # pyright: ignore[reportUnknownArgumentType]
-                got = f"{len(result)}" if isinstance(result, tuple | list) else type(result).__name__  # pyright: ignore[reportUnknownArgumentType]
+            if not is_sequence(result) or len(result) != len(in_tree.children):
+                got = f"{len(result)}" if is_sequence(result) else type(result).__name__
                 raise SignatureTypeError(
                     f"{name}: backward returns a tuple with one cotangent for each of {len(in_tree.children)} arguments, got {got}"
                 )
-            return tuple(prefix_leaves(tuple(result), in_tree, f"{name}: backward", "cotangents", "arguments"))  # pyright: ignore[reportUnknownArgumentType]
+            return tuple(prefix_leaves(tuple(result), in_tree, f"{name}: backward", "cotangents", "arguments"))
 
         reason = f"{name}: no forward mode, since only def_vjp was given; use ons.custom_jvp, whose rule serves both modes"
         rules = Rules(self._function, transpose=transpose, forward=with_residual, reverse_only=reason, trees=True)

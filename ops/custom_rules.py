@@ -12,6 +12,7 @@ import numpy as np
 from ..stage import tree
 from ..stage.dtypes import is_float
 from ..stage.errors import DTypeError, MissingRuleError, NonlinearRuleError, SignatureTypeError, TracingError
+from ..stage.narrowing import is_sequence
 from ..stage.primitive import Array, Params, Primitive, find_primitive
 from ..stage.spec import ArraySpec, make_spec
 from ..stage.trace import bind, current_trace
@@ -150,8 +151,8 @@ class CustomOp(CustomCall, Primitive):
             keywords["active_input_indices"] = indices
         results = self.rules.transpose(*args, **keywords)
         what = f"{self.name}: the transpose rule"
-        if not isinstance(results, tuple | list) or len(results) != len(primals):  # pyright: ignore[reportUnknownArgumentType]
-            got = f"{len(results)}" if isinstance(results, tuple | list) else type(results).__name__  # pyright: ignore[reportUnknownArgumentType]
+        if not is_sequence(results) or len(results) != len(primals):
+            got = f"{len(results)}" if is_sequence(results) else type(results).__name__
             raise SignatureTypeError(f"{what} must give a tuple with one cotangent for each of {len(primals)} operands, got {got}")
         return tuple(
             self._cotangent(results[i], spec(primals[i]), f"{what}: operand {i}") if i in indices else None for i in range(len(primals))

@@ -12,6 +12,7 @@ import numpy as np
 from ..stage.dims import broadcast_dim
 from ..stage.dtypes import FLOAT32, as_dtype, is_float
 from ..stage.errors import MutationError, ShapeError
+from ..stage.narrowing import is_sequence
 from ..stage.spec import DimLike
 from ..stage.trace import bind
 from ..stage.tracer import Tracer, mark_view
@@ -137,7 +138,7 @@ def _last_diagonal(x: Any, n: DimLike) -> Any:
 
 def _path(optimize: Any, count: int) -> list[tuple[int, ...]] | None:
     """The explicit path in `optimize`, None where one is to be chosen."""
-    steps: list[Any] = list(optimize) if isinstance(optimize, list | tuple) else []  # pyright: ignore[reportUnknownArgumentType]
+    steps: list[Any] = list(optimize) if is_sequence(optimize) else []
     if steps and steps[0] == "einsum_path":
         path = [tuple(operator.index(i) for i in step) for step in steps[1:]]
         for step in path:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..stage.dims import Dim
 from ..stage.errors import DTypeError, MutationError, TracingError, UnsupportedError
+from ..stage.narrowing import is_sequence, is_tuple
 from ..stage.spec import ArraySpec
 from ..stage.trace import bind
 from ..stage.tracer import Tracer
@@ -58,9 +59,9 @@ class OpsFrontend:
             if not isinstance(x, Tracer | np.ndarray | np.generic | bool | int | float | Dim):
                 if isinstance(x, complex):
                     raise DTypeError(f"complex numbers ({x!r}) are not supported yet; pass real and imaginary parts")
-                if isinstance(x, list | tuple) and name in ("equal", "not_equal"):
+                if is_sequence(x) and name in ("equal", "not_equal"):
                     continue
-                if not hasattr(x, "__array__") and not isinstance(x, list | tuple):
+                if not hasattr(x, "__array__") and not is_sequence(x):
                     return NotImplemented
         return _own(OPERATORS[name](*operands), operands)
 
@@ -115,7 +116,7 @@ class OpsFrontend:
         if kwargs:
             raise UnsupportedError(f"{label}: {', '.join(kwargs)} is not supported on traced arrays")
         result = function(*inputs)
-        return tuple(_own(_strong(r), inputs) for r in result) if isinstance(result, tuple) else _own(_strong(result), inputs)
+        return tuple(_own(_strong(r), inputs) for r in result) if is_tuple(result) else _own(_strong(result), inputs)
 
     def function(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A NumPy function with a traced argument."""

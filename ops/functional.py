@@ -9,6 +9,7 @@ import numpy as np
 
 from ..stage.dims import Dim, product
 from ..stage.dtypes import BOOL
+from ..stage.narrowing import is_sequence
 from ..stage.trace import bind
 from ..stage.tracer import Tracer
 from .arguments import array_operand, listed
@@ -72,10 +73,10 @@ def apply_over_axes(func: Callable[[Any, int], Any], a: Any, axes: Any) -> Any:
 
 def _conditions(x: Any, condlist: Any) -> list[Any]:
     """One boolean array a condition: a list of bools alone is a single condition of a 1-d x."""
-    if not isinstance(condlist, list | tuple):
+    if not is_sequence(condlist):
         is_stack = len(getattr(condlist, "shape", ())) > len(shape_of(x))
         given = [condlist[i] for i in range(condlist.shape[0])] if is_stack else [condlist]
-    elif len(condlist) and not isinstance(condlist[0], list | np.ndarray | Tracer) and len(shape_of(x)):  # pyright: ignore[reportUnknownArgumentType]
+    elif len(condlist) and not isinstance(condlist[0], list | np.ndarray | Tracer) and len(shape_of(x)):
         given = [condlist]
     else:
         given = listed(condlist)

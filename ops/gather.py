@@ -9,6 +9,7 @@ import numpy as np
 from ..stage.dims import Dim
 from ..stage.dtypes import BOOL, INT64, is_integer, short_name
 from ..stage.errors import DTypeError, ProgramError
+from ..stage.narrowing import is_array, is_sequence
 from ..stage.primitive import Array, Case, Primitive, Sample
 from ..stage.spec import ArraySpec, Shape, make_spec
 from ..stage.trace import bind
@@ -116,7 +117,7 @@ def is_unique(indices: Any) -> bool:
     count = size_of(indices)
     if not isinstance(count, Dim) and count <= 1:
         return True
-    if not isinstance(indices, np.ndarray) or (indices.min() < 0 <= indices.max()):
+    if not is_array(indices) or (indices.min() < 0 <= indices.max()):
         return False
     return bool(np.unique(indices).size == indices.size)
 
@@ -130,7 +131,7 @@ def take(a: Any, indices: Any, axis: Any = None, out: None = None, mode: str = "
     """
     no_out(out, "take")
     x, index = operand(a, "take"), operand(indices, "take: indices")
-    if isinstance(indices, list | tuple) and not len(indices):
+    if is_sequence(indices) and not len(indices):
         index = np.zeros(0, INT64)
     dtype = dtype_of(index)[0]
     if not is_integer(dtype) and dtype != BOOL:
@@ -159,7 +160,7 @@ def _in_range(index: Any, shape: Shape, axis: int, mode: str) -> Any:
     if not isinstance(size, Dim) and size == 0 and not _is_empty(index):
         raise IndexError("cannot do a non-empty take from an empty axes.")
     if mode == "raise":
-        if isinstance(index, np.ndarray):
+        if is_array(index):
             check_bounds(index, size, axis)
         return index
     length = dim_operand(size)

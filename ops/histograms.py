@@ -15,6 +15,7 @@ import numpy as np
 from ..stage.dims import Dim
 from ..stage.dtypes import FLOAT64, INT64, is_float
 from ..stage.errors import ConcretizationError, UnsupportedError
+from ..stage.narrowing import is_array, is_sequence
 from ..stage.trace import bind
 from ..stage.tracer import Tracer
 from .arguments import array_operand, listed, size_of
@@ -91,7 +92,7 @@ def _given_edges(bins: Any, what: str) -> Any:
     edges = array_operand(bins, what)
     if len(shape_of(edges)) != 1:
         raise ValueError("`bins` must be 1d, when an array")
-    if isinstance(edges, np.ndarray) and bool(np.any(edges[:-1] > edges[1:])):
+    if is_array(edges) and bool(np.any(edges[:-1] > edges[1:])):
         raise ValueError("`bins` must increase monotonically, when an array")
     return edges
 
@@ -176,8 +177,8 @@ def _columns(sample: Any) -> list[Any]:
 
 
 def _wanted_bins(bins: Any, dimensions: int) -> list[Any]:
-    if isinstance(bins, list | tuple | np.ndarray | Tracer) and np.ndim(getattr(bins, "shape", (0,))) >= 0:
-        wanted = listed(bins) if isinstance(bins, list | tuple) else list(bins)
+    if is_sequence(bins) or is_array(bins) or isinstance(bins, Tracer):
+        wanted = list(bins)
         if len(wanted) != dimensions:
             raise ValueError("The dimension of bins must be equal to the dimension of the sample x.")
         return wanted

@@ -14,6 +14,7 @@ import numpy as np
 from ..stage.dims import Dim, product, same_dim
 from ..stage.dtypes import BOOL, INT64, is_integer
 from ..stage.errors import ConcretizationError, ShapeError
+from ..stage.narrowing import is_array, is_bool_scalar, is_integer_scalar, is_sequence, is_slice, is_tuple
 from ..stage.primitive import Array
 from ..stage.spec import DimLike, Shape
 from ..stage.tracer import Tracer
@@ -59,7 +60,7 @@ def mask_array(mask: Any, what: str = "a boolean mask") -> Array:
     """The value of a boolean mask; ConcretizationError for one that is known only at run time."""
     if not isinstance(mask, Tracer):
         return mask
-    value = mask._value  # pyright: ignore[reportPrivateUsage]
+    value = mask._value
     if value is None:
         raise ConcretizationError(
             f"{what} of shape {list(mask.shape)} is traced, so how many elements it takes is known only when the program runs; "
@@ -74,23 +75,23 @@ def _entry(item: Any) -> _Entry:
         return _Entry("new")
     if item is Ellipsis:
         return _Entry("ellipsis")
-    if isinstance(item, slice):
+    if is_slice(item):
         for bound in (item.start, item.stop, item.step):
-            if isinstance(bound, Tracer) and bound._value is None:  # pyright: ignore[reportPrivateUsage]
+            if isinstance(bound, Tracer) and bound._value is None:
                 raise ConcretizationError(
                     "a slice with a traced bound has a size that is known only when the program runs; for a window of fixed size n "
                     "that starts at a traced position use x[start + np.arange(n)]"
                 )
         return _Entry("slice", item)
-    if isinstance(item, bool | np.bool_):
+    if is_bool_scalar(item):
         return _Entry("flag", bool(item))
-    if isinstance(item, int | np.integer):
+    if is_integer_scalar(item):
         return _Entry("int", int(item))
     if isinstance(item, Dim):
         return _Entry("int", dim_operand(item))
     if isinstance(item, str | bytes | float | np.floating | dict | set):
         raise IndexError(_INVALID)
-    array = _sequence(item) if isinstance(item, list | tuple) else operand(item, "index")
+    array = _sequence(item) if is_sequence(item) else operand(item, "index")
     if not isinstance(array, Tracer):
         array = np.asarray(array)
     if array.dtype == BOOL:
@@ -106,19 +107,19 @@ def _entry(item: Any) -> _Entry:
 def _sequence(items: Sequence[Any]) -> Any:
     if any(isinstance(i, Tracer | Dim) for i in items):
         return stack([operand(i, "index") for i in items])
-    if any(isinstance(i, list | tuple) and _holds_traced(i) for i in items):
-        return stack([_sequence(i) if isinstance(i, list | tuple) else operand(i, "index") for i in items])
+    if any(is_sequence(i) and _holds_traced(i) for i in items):
+        return stack([_sequence(i) if is_sequence(i) else operand(i, "index") for i in items])
     array = np.asarray(items)
     return array.astype(INT64) if array.size == 0 and array.dtype.kind == "f" else array
 
 
 def _holds_traced(items: Sequence[Any]) -> bool:
-    return any(isinstance(i, Tracer | Dim) or (isinstance(i, list | tuple) and _holds_traced(i)) for i in items)
+    return any(isinstance(i, Tracer | Dim) or (is_sequence(i) and _holds_traced(i)) for i in items)
 
 
 def _entries(index: Any, ndim: int) -> list[_Entry]:
     """The items of an index, its ellipsis replaced by full slices, or by a "gap" where there are none."""
-    found = [_entry(item) for item in (index if isinstance(index, tuple) else (index,))]
+    found = [_entry(item) for item in (index if is_tuple(index) else (index,))]
     places = [i for i, e in enumerate(found) if e.kind == "ellipsis"]
     if len(places) > 1:
         raise IndexError("an index can only have a single ellipsis ('...')")
@@ -147,7 +148,7 @@ def _mask_entries(mask: Any, shape: Shape, axis: int) -> list[Array]:
 
 def make_plan(index: Any, shape: Shape) -> IndexPlan:
     """Resolve an index expression. Raises IndexError as NumPy does, ConcretizationError for traced masks and slice bounds."""
-    has_ellipsis = any(i is Ellipsis for i in index) if isinstance(index, tuple) else index is Ellipsis
+    has_ellipsis = any(i is Ellipsis for i in index) if is_tuple(index) else index is Ellipsis
     entries = _entries(index, len(shape))
     is_fancy = any(e.kind in ("array", "mask", "flag") for e in entries)
     slices: dict[int, slice] = {}
@@ -223,7 +224,7 @@ def _block(shapes: list[Shape]) -> Shape:
 
 def _checked(index: Any, size: DimLike, axis: int, block: Shape | None) -> Any:
     """Constant indices checked against the axis, and counted from its start."""
-    if not isinstance(index, np.ndarray) or isinstance(size, Dim):
+    if not is_array(index) or isinstance(size, Dim):
         return index
     if not index.ndim or not same_dim(product(block or ()), 0):
         check_bounds(index, size, axis)

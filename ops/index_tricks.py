@@ -10,6 +10,7 @@ import numpy as np
 from ..stage.dims import Dim, product, same_dim
 from ..stage.dtypes import INT64, is_integer, short_name
 from ..stage.errors import ShapeError
+from ..stage.narrowing import is_array, is_sequence
 from ..stage.spec import Shape
 from ..stage.trace import bind
 from .arguments import array_operand, listed, shape_argument, size_of
@@ -52,7 +53,7 @@ def _bounded(index: Any, size: Any, mode: str) -> Any:
         return where(less(below, length), below, add(length, -1))
     if mode != "raise":
         raise ValueError(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {mode!r})")
-    if isinstance(index, np.ndarray) and not isinstance(size, Dim) and bool(((index < 0) | (index >= size)).any()):
+    if is_array(index) and not isinstance(size, Dim) and bool(((index < 0) | (index >= size)).any()):
         raise ValueError("invalid entry in coordinates array")
     return index
 
@@ -68,7 +69,7 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: s
     shape = shape_argument(dims)
     if len(indices) != len(shape):
         raise ValueError(f"parameter multi_index must be a sequence of length {len(shape)}")
-    modes = list(mode) if isinstance(mode, list | tuple) else [mode] * len(shape)
+    modes = list(mode) if is_sequence(mode) else [mode] * len(shape)
     flat: Any = np.zeros((), INT64)
     for axis in _order(order, shape):
         index = _bounded(_integers(indices[axis], "ravel_multi_index"), shape[axis], modes[axis])
@@ -84,8 +85,10 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]
     """
     wanted = shape_argument(shape)
     rest = _integers(indices, "unravel_index")
-    if isinstance(rest, np.ndarray) and not any(isinstance(d, Dim) for d in wanted):
-        return tuple(np.unravel_index(rest, wanted, order))  # pyright: ignore[reportArgumentType, reportCallIssue]
+    if is_array(rest) and not any(isinstance(d, Dim) for d in wanted):
+        sizes: Any = wanted
+        unravel: Any = np.unravel_index  # its stub takes two literals for the order
+        return tuple(unravel(rest, sizes, order))
     result: list[Any] = [None] * len(wanted)
     for axis in reversed(_order(order, wanted)):
         length = dim_operand(wanted[axis])

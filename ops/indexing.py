@@ -10,6 +10,7 @@ import numpy as np
 from ..stage.dims import Dim, product, same_shape
 from ..stage.dtypes import BOOL
 from ..stage.errors import MutationError, ShapeError
+from ..stage.narrowing import is_array, is_tuple
 from ..stage.primitive import Primitive
 from ..stage.program import Const, constant
 from ..stage.spec import DimLike, Shape
@@ -197,11 +198,11 @@ def _window_sizes(window: Any, plan: IndexPlan) -> list[tuple[int, DimLike]]:
 
 def single_mask(index: Any, shape: Shape) -> Any:
     """The mask of `x[mask]` where it covers the first axes of x; None for any other index."""
-    items = [i for i in index if i is not Ellipsis] if isinstance(index, tuple) else [index]
-    if len(items) != 1 or (isinstance(index, tuple) and index[0] is Ellipsis):
+    items = [i for i in index if i is not Ellipsis] if is_tuple(index) else [index]
+    if len(items) != 1 or (is_tuple(index) and index[0] is Ellipsis):
         return None
     mask = items[0]
-    if not isinstance(mask, Tracer | np.ndarray) or mask.dtype != BOOL or not mask.ndim or mask.ndim > len(shape):
+    if not (isinstance(mask, Tracer) or is_array(mask)) or mask.dtype != BOOL or not mask.ndim or mask.ndim > len(shape):
         return None
     return mask if same_shape(mask.shape, shape[: mask.ndim]) else None
 

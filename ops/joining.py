@@ -11,6 +11,7 @@ import numpy as np
 from ..stage.dims import exact_div, min_dim, same_dim
 from ..stage.dtypes import as_dtype, short_name
 from ..stage.errors import ProgramError, ShapeError
+from ..stage.narrowing import is_list, is_sequence
 from ..stage.primitive import Array, Case, Primitive, Sample
 from ..stage.spec import ArraySpec, DimLike, Shape, make_spec
 from ..stage.trace import bind
@@ -96,8 +97,8 @@ concatenate_p = Primitive(
 
 def sequence(arrays: Any, what: str) -> list[Any]:
     """The arrays of a list, a tuple, or an array's first axis."""
-    if isinstance(arrays, list | tuple):
-        items: list[Any] = list(arrays)  # pyright: ignore[reportUnknownArgumentType]
+    if is_sequence(arrays):
+        items: list[Any] = list(arrays)
     elif hasattr(arrays, "shape"):
         items = unstack(arrays)
     else:
@@ -209,11 +210,11 @@ def block(arrays: Any) -> Any:
 
 
 def _depth(item: Any) -> int:
-    if not isinstance(item, list):
+    if not is_list(item):
         return 0
     if not item:
         raise ValueError("List at arrays cannot be empty")
-    return 1 + max(_depth(i) for i in item)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return 1 + max(_depth(i) for i in item)
 
 
 def _leaves(item: Any, depth: int) -> list[Any]:
@@ -221,9 +222,9 @@ def _leaves(item: Any, depth: int) -> list[Any]:
         if isinstance(item, list):
             raise ValueError("List depths are mismatched")
         return [operand(item, "block")]
-    if not isinstance(item, list):
+    if not is_list(item):
         raise ValueError("List depths are mismatched")
-    return [x for i in item for x in _leaves(i, depth - 1)]  # pyright: ignore[reportUnknownVariableType]
+    return [x for i in item for x in _leaves(i, depth - 1)]
 
 
 # ----------------------------------------------------------------------------------------------------------------- splitting

@@ -12,6 +12,7 @@ import numpy as np
 from ..stage import tree
 from ..stage.backend import Operator, backend
 from ..stage.errors import SignatureTypeError
+from ..stage.narrowing import is_list, is_tuple
 from ..stage.spec import spec_of
 from .custom import CustomPrimitive
 from .custom_call import Declaration, Rules
@@ -37,7 +38,7 @@ def onnx_op(
 
     On NumPy arrays it runs in an ONNX Runtime session of one node. Derivatives and vmap need def_jvp or def_transpose, and def_batch.
     """
-    if not op_type or not isinstance(version, int) or isinstance(version, bool) or version < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not op_type or not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise ValueError(f"onnx_op: an operator's type and version (an int from 1) are needed, got {op_type!r}, {version!r}")
     domain = "" if domain == "ai.onnx" else domain
     shared_object = None if library is None else os.path.abspath(os.fsdecode(library))
@@ -55,7 +56,7 @@ def onnx_op(
 
     def lower(b: Any, *names: str, **attributes: Any) -> Any:
         count = len(b.out_specs)
-        given: dict[str, Any] = {k: [*v] if isinstance(v, tuple) else v for k, v in attributes.items()}  # pyright: ignore[reportUnknownVariableType]
+        given: dict[str, Any] = {k: list(v) if is_tuple(v) else v for k, v in attributes.items()}
         if domain:
             found = b.op(op_type, *names, outputs=count, domain=domain, domain_version=version, **given)
         else:
@@ -80,7 +81,7 @@ class OnnxOperator(CustomPrimitive):
     """An ONNX operator as a user primitive; rules are attached to it in the same way."""
 
     def bind_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        attributes: dict[str, Any] = {k: (*v,) if isinstance(v, list) else v for k, v in kwargs.items()}  # pyright: ignore[reportUnknownVariableType]
+        attributes: dict[str, Any] = {k: tuple(v) if is_list(v) else v for k, v in kwargs.items()}
         for key, value in attributes.items():
             if hasattr(value, "__array_ufunc__"):
                 raise SignatureTypeError(

@@ -15,6 +15,7 @@ from ..stage.dims import Dim, broadcast_dim
 from ..stage.dtypes import BOOL, DType, as_dtype, is_integer, kind_rank, promote, python_scalar_dtype, short_name
 from ..stage.errors import DTypeError, ShapeError
 from ..stage.interpreter import as_array
+from ..stage.narrowing import is_array, is_numpy, is_sequence
 from ..stage.primitive import Array
 from ..stage.program import Const
 from ..stage.spec import ArraySpec, DimLike, Shape, make_spec, spec_of
@@ -28,18 +29,17 @@ Value: TypeAlias = Tracer | Array | Const
 
 def operand(x: Any, what: str = "operand") -> Any:
     """A tracer, NumPy array or Python number from anything that stands for an array; TypeError naming `what` otherwise."""
-    # np.float64 is a Python float too, but no weak one: NumPy scalars come first.
-    if isinstance(x, np.generic):
+    if isinstance(x, Tracer):
+        return x
+    # np.float64 is a Python float too, but no weak one: what is NumPy's comes first.
+    if is_numpy(x):
         as_dtype(x.dtype, what)
-        return np.asarray(x)
-    if isinstance(x, Tracer | np.ndarray | bool | int | float | Const):
-        if isinstance(x, np.ndarray):
-            as_dtype(x.dtype, what)
-            return as_array(x)
+        return as_array(x)
+    if isinstance(x, bool | int | float | Const):
         return x
     if isinstance(x, Dim):
         return bind(dim_value_p, dim=x)
-    if isinstance(x, list | tuple):
+    if is_sequence(x):
         return sequence_operand(x, what)
     if hasattr(x, "__onstage_operand__"):
         return x.__onstage_operand__()
@@ -60,14 +60,14 @@ def sequence_operand(items: Sequence[Any], what: str) -> Any:
 
 
 def _holds_tracer(items: Any) -> bool:
-    return isinstance(items, Tracer | Dim) or (isinstance(items, list | tuple) and any(_holds_tracer(i) for i in items))
+    return isinstance(items, Tracer | Dim) or (is_sequence(items) and any(_holds_tracer(i) for i in items))
 
 
 def dtype_of(x: Any) -> tuple[DType, bool]:
     """(dtype, weak) of an operand."""
     if isinstance(x, Tracer | Const):
         return x.spec.dtype, x.spec.weak
-    if isinstance(x, np.ndarray):
+    if is_array(x):
         return x.dtype, False
     return python_scalar_dtype(x), not isinstance(x, bool)
 
@@ -78,7 +78,7 @@ def spec(x: Any) -> ArraySpec:
 
 
 def shape_of(x: Any) -> Shape:
-    return x.shape if isinstance(x, Tracer | np.ndarray) else spec(x).shape
+    return x.shape if isinstance(x, Tracer) or is_array(x) else spec(x).shape
 
 
 def cast(x: Any, dtype: DType, *, weak: bool = False) -> Any:
@@ -90,7 +90,7 @@ def cast(x: Any, dtype: DType, *, weak: bool = False) -> Any:
         if x.spec.dtype == dtype and x.spec.weak == weak:
             return x
         return bind(cast_p, x, dtype=dtype, weak=weak)
-    if isinstance(x, np.ndarray) and not weak:
+    if is_array(x) and not weak:
         return x if x.dtype == dtype else bind(cast_p, x, dtype=dtype, weak=False)
     if isinstance(x, Const):
         if x.spec.dtype == dtype and x.spec.weak == weak:
@@ -146,7 +146,7 @@ def normalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     """Axes as a sorted tuple of non-negative ints; None means all of them."""
     if axis is None:
         return tuple(range(ndim))
-    axes = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
+    axes = tuple(axis) if is_sequence(axis) else (axis,)
     result = [normalize_axis(a, ndim) for a in axes]
     if len(set(result)) != len(result):
         raise ValueError("duplicate value in 'axis'")

@@ -50,7 +50,8 @@ def _pairs(value: Any, ndim: int, convert: Callable[[Any], Any]) -> list[tuple[A
 def _widths(pad_width: Any, ndim: int) -> Widths:
     if isinstance(pad_width, dict):
         widths: Widths = [(0, 0)] * ndim
-        for axis, width in pad_width.items():  # pyright: ignore[reportUnknownVariableType]
+        given: dict[Any, Any] = {**pad_width}
+        for axis, width in given.items():
             widths[axis] = _pairs(width, 1, dim_argument)[0]
         return widths
     return _pairs(pad_width, ndim, dim_argument)

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..stage.dtypes import BOOL, FLOAT64, INT64, is_integer, kind_rank
+from ..stage.narrowing import is_array
 from ..stage.primitive import Array, Case, Sample
 from ..stage.program import Const
 from ..stage.spec import ArraySpec
@@ -233,7 +234,7 @@ def static_exponent(y: Any) -> int | float | None:
         return y
     if isinstance(y, Const):
         y = y.value
-    if isinstance(y, np.ndarray) and y.ndim == 0:
+    if is_array(y) and y.ndim == 0:
         return y.item()
     return None
 

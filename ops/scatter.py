@@ -42,7 +42,7 @@ def _value_shape(what: str, x: ArraySpec, indices: ArraySpec, batch_dims: int) -
 def _places(indices: Array, batch_dims: int) -> tuple[Array, ...]:
     """Index tuples as NumPy takes them."""
     ndim = indices.ndim - 1
-    batch = [np.arange(n).reshape(n, *(1,) * (ndim - i - 1)) for i, n in enumerate(indices.shape[:batch_dims])]
+    batch: list[Array] = [np.arange(n, dtype=np.int64).reshape(n, *(1,) * (ndim - i - 1)) for i, n in enumerate(indices.shape[:batch_dims])]
     return (*batch, *np.moveaxis(indices, -1, 0))
 
 
@@ -51,6 +51,14 @@ def _places(indices: Array, batch_dims: int) -> tuple[Array, ...]:
 
 def _gather_abstract(x: ArraySpec, indices: ArraySpec, *, batch_dims: int, unique: bool) -> ArraySpec:
     return make_spec(_value_shape("gather_nd", x, indices, batch_dims), x.dtype)
+
+
+def _gather_numpy(x: Array, indices: Array, *, batch_dims: int, unique: bool) -> Array:
+    return x[_places(indices, batch_dims)]
+
+
+def _gather_onnx(b: Any, x: str, indices: str, *, batch_dims: int, unique: bool) -> str:
+    return b.op("GatherND", x, indices, batch_dims=batch_dims)
 
 
 def _gather_transpose(ct: Any, primals: Any, output: Any, *, active: Any, batch_dims: int, unique: bool) -> Any:
@@ -95,11 +103,11 @@ gather_nd_p = Primitive(
     "gather_nd",
     exact=True,
     abstract=_gather_abstract,
-    numpy=lambda x, indices, *, batch_dims, unique: x[_places(indices, batch_dims)],
+    numpy=_gather_numpy,
     linear=((0,),),
     transpose=_gather_transpose,
     batch=_gather_batch,
-    onnx=lambda b, x, indices, *, batch_dims, unique: b.op("GatherND", x, indices, batch_dims=batch_dims),
+    onnx=_gather_onnx,
     cases=[
         Case((Sample((2, 3), "any"), _TUPLES), _params()),
         Case((Sample((3, 2)), _ROWS), _params(), named=((3, "C"), (4, 1))),
@@ -114,9 +122,14 @@ gather_nd_p = Primitive(
 # --------------------------------------------------------------------------------------------------------------- last_writer
 
 
+def _last_abstract(indices: ArraySpec, *, shape: Shape, batch_dims: int) -> ArraySpec:
+    return make_spec(indices.shape[:-1], BOOL)
+
+
 def _last_numpy(indices: Array, *, shape: tuple[int, ...], batch_dims: int) -> Array:
     count = int(np.prod(indices.shape[batch_dims:-1], dtype=np.int64))
-    order = np.broadcast_to(np.arange(count).reshape(indices.shape[batch_dims:-1]), indices.shape[:-1])
+    order: Array = np.arange(count, dtype=np.int64)
+    order = np.broadcast_to(order.reshape(indices.shape[batch_dims:-1]), indices.shape[:-1])
     last = np.full(shape, -1, np.int64)
     places = _places(indices, batch_dims)
     np.maximum.at(last, places, order)
@@ -129,7 +142,7 @@ def _last_batch(ctx: Any, args: Any, axes: Any, /, *, shape: Shape, batch_dims: 
 
 last_writer_p = Primitive(
     "last_writer",
-    abstract=lambda indices, *, shape, batch_dims: make_spec(indices.shape[:-1], BOOL),
+    abstract=_last_abstract,
     numpy=_last_numpy,
     nondifferentiable="a boolean has no tangent",
     batch=_last_batch,

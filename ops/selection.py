@@ -13,6 +13,7 @@ import numpy as np
 from ..stage.dims import Dim
 from ..stage.dtypes import BOOL, INT64, is_integer
 from ..stage.errors import ConcretizationError, ShapeError
+from ..stage.narrowing import is_array
 from ..stage.primitive import Array
 from ..stage.spec import Shape
 from ..stage.trace import bind
@@ -46,7 +47,7 @@ def _flat(x: Any) -> Any:
 
 def _known(x: Any) -> Array | None:
     """The value of an array, where it is known while tracing."""
-    return x._value if isinstance(x, Tracer) else x  # pyright: ignore[reportPrivateUsage]
+    return x._value if isinstance(x, Tracer) else x
 
 
 # ------------------------------------------------------------------------------------------------------------ by conditions
@@ -137,7 +138,7 @@ def ix_(*args: Any) -> tuple[Any, ...]:
         x = _array(item, "ix_")
         if len(shape_of(x)) != 1:
             raise ValueError("Cross index must be 1 dimensional")
-        if isinstance(x, np.ndarray) and x.size == 0:
+        if is_array(x) and x.size == 0:
             x = x.astype(INT64)
         if x.dtype == BOOL:
             x = np.flatnonzero(mask_array(x, "ix_: a boolean mask"))
@@ -179,7 +180,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
         raise IndexError(f"index {int(places[0])} is out of bounds for axis {axis} with size {size}")
     places = np.where(places < 0, places + size, places)
     have = shape_of(new)
-    count = have[axis] if len(places) == 1 and len(have) == len(shape) else len(places)
+    count = have[int(axis)] if len(places) == 1 and len(have) == len(shape) else len(places)
     if isinstance(count, Dim):
         raise ShapeError(f"insert: the number of values along axis {axis} must be known, got {count}")
     new = broadcast(new, (*shape[:axis], count, *shape[axis + 1 :]))

@@ -420,7 +420,7 @@ dim_value_p = Primitive(
 
 def is_traced(x: object) -> bool:
     """True for a tracer: an array that has no value of its own."""
-    return isinstance(x, Tracer) and not x._deferred  # pyright: ignore[reportPrivateUsage]
+    return isinstance(x, Tracer) and not x._deferred
 
 
 def dim_or_int(value: Any) -> DimLike:

@@ -20,9 +20,9 @@ def view(result: Any, base: Any) -> Any:
 
 def copied(x: Any) -> Any:
     """The same value under a handle of its own, so that rebinding one (`x += 1`) leaves the other as it was."""
-    if isinstance(x, Tracer) and x._deferred:  # pyright: ignore[reportPrivateUsage]
+    if isinstance(x, Tracer) and x._deferred:
         # A value of its own, with the same elements
         return bind(broadcast_to_p, x, shape=x.shape)
     if isinstance(x, Tracer):
-        return Tracer(x._trace, x._atom, x._value)  # pyright: ignore[reportPrivateUsage]
+        return Tracer(x._trace, x._atom, x._value)
     return np.array(x, copy=True)

@@ -26,7 +26,7 @@ def check(program: Program) -> None:
 def _check_level(program: Program) -> None:
     defined: set[Atom] = set()
     for position, var in enumerate(program.inputs):
-        if not isinstance(var, Var):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(var, Var):
             raise ProgramError(f"{program.name}: input {position} is a {type(var).__name__}, not a Var")
         if var in defined:
             raise ProgramError(f"{program.name}: input {position} is an earlier input again; inputs are distinct")
@@ -52,7 +52,7 @@ def _operand_problem(atoms: Sequence[Atom], defined: set[Atom], checked: set[Con
             continue
         if isinstance(atom, Var):
             return f"operand {position} ({atom.spec!r}) is not defined before it is used"
-        if not isinstance(atom, Const):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(atom, Const):
             return f"operand {position} is a {type(atom).__name__}, not a Var or Const"
         if atom not in checked:
             problem = _constant_problem(atom)
@@ -107,7 +107,7 @@ def same_type(a: ArraySpec, b: ArraySpec) -> bool:
 
 def _definition_problem(eqn: Equation, defined: set[Atom]) -> str | None:
     for position, var in enumerate(eqn.outputs):
-        if not isinstance(var, Var):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(var, Var):
             return f"output {position} is a {type(var).__name__}, not a Var"
         if var in defined:
             return f"output {position} is defined a second time"

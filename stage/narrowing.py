@@ -22,3 +22,21 @@ def is_array(x: Any) -> TypeGuard[np.ndarray[Any, np.dtype[Any]]]:
 def is_numpy(x: Any) -> TypeGuard[np.ndarray[Any, np.dtype[Any]] | np.generic[Any]]:
     """An array or a scalar of NumPy's."""
     return isinstance(x, np.ndarray | np.generic)
+
+
+def is_list(x: Any) -> TypeGuard[list[Any]]:
+    return isinstance(x, list)
+
+
+def is_slice(x: Any) -> TypeGuard[slice[Any, Any, Any]]:
+    return isinstance(x, slice)
+
+
+def is_bool_scalar(x: Any) -> TypeGuard[bool | np.bool[Any]]:
+    """A bool of Python's or NumPy's."""
+    return isinstance(x, bool | np.bool_)
+
+
+def is_integer_scalar(x: Any) -> TypeGuard[int | np.integer[Any]]:
+    """An integer, of Python's (bools too) or NumPy's."""
+    return isinstance(x, int | np.integer)

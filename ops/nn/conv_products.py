@@ -60,7 +60,7 @@ def by_windows(x: Any, w: Any, *, strides: Ints, size: Ints, rhs_dilation: Ints,
     n, channels = shape_of(x)[:2]
     kernel = shape_of(w)[2:]
     each, outputs = quotient(channels, groups), quotient(shape_of(w)[0], groups)
-    inner = product((each, *kernel))  # type: ignore[arg-type]
+    inner = product((each, *kernel))
     rows = bind(reshape_p, w, shape=(outputs, inner) if groups == 1 else (groups, outputs, inner))
     columns = rows if groups == 1 else bind(transpose_p, rows, permutation=(0, 2, 1))
     results: list[Any] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -119,7 +120,7 @@ def _onnx(b: Any, x: str, *affine: str, count: int, epsilon: float) -> Any:
     normalized: Shape = b.spec(x).shape[-count:]
     # The node's statistics and epsilon are float32, and it refuses an empty slice
     if dtype == FLOAT64 or not all(type(d) is int and d > 0 for d in normalized):
-        return lower_function(b, lambda *args: _composed(*args, count=count, epsilon=epsilon), x, *affine)
+        return lower_function(b, functools.partial(_composed, count=count, epsilon=epsilon), x, *affine)
     scale = affine[0] if affine else b.const(np.ones(normalized, dtype))
     return b.op("LayerNormalization", x, scale, *affine[1:], outputs=3, axis=-count, epsilon=float(epsilon))
 

@@ -9,6 +9,7 @@ import numpy as np
 from ...stage.dims import Dim, exact_div, same_dim
 from ...stage.dtypes import INT64
 from ...stage.errors import ShapeError
+from ...stage.narrowing import is_sequence
 from ...stage.spec import DimLike
 from ...stage.trace import bind
 from ..arithmetic import add, floating, multiply, subtract, true_divide
@@ -39,7 +40,7 @@ def resize(x: Any, size: Any, *, method: str = "linear") -> Any:
     x = cast(x, dtype)
     shape = shape_of(x)
     count = spatial_axes("resize", len(shape))
-    sizes = tuple(dim_or_int(s) for s in size) if isinstance(size, tuple | list) else (dim_or_int(size),) * count
+    sizes = tuple(dim_or_int(s) for s in size) if is_sequence(size) else (dim_or_int(size),) * count
     if len(sizes) != count:
         raise ShapeError(f"resize: {len(sizes)} sizes, {list(sizes)}, for {count} spatial axes")
     for n, o in zip(shape[2:], sizes, strict=True):

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...stage.dims import Dim, exact_div, max_dim
 from ...stage.errors import ShapeError
+from ...stage.narrowing import is_sequence
 from ...stage.spec import DimLike, Shape
 
 Pads = tuple[tuple[DimLike, DimLike], ...]
@@ -15,7 +16,7 @@ Pads = tuple[tuple[DimLike, DimLike], ...]
 
 def per_axis(what: str, value: Any, count: int, least: int = 1) -> tuple[int, ...]:
     """One int for each spatial axis from an int or a sequence of ints. Raises ValueError for a wrong number, or one below `least`."""
-    numbers = tuple(operator.index(v) for v in value) if isinstance(value, tuple | list) else (operator.index(value),) * count
+    numbers = tuple(operator.index(v) for v in value) if is_sequence(value) else (operator.index(value),) * count
     if len(numbers) != count:
         raise ShapeError(f"{what} has {len(numbers)} entries, {list(numbers)}, for {count} spatial axes")
     if any(n < least for n in numbers):
@@ -59,7 +60,7 @@ def paddings(what: str, padding: Any, spatial: Shape, spans: Sequence[int], stri
         if padding == "SAME":
             return tuple(_same(*axis) for axis in zip(spatial, spans, strides, strict=True))
         raise ShapeError(f'{what}: padding is an int, ints, (before, after) pairs, "SAME" or "VALID", got {padding!r}')
-    if not isinstance(padding, tuple | list):
+    if not is_sequence(padding):
         padding = (padding,) * len(spatial)
     if len(padding) != len(spatial):
         raise ShapeError(f"{what}: padding has {len(padding)} entries, {padding}, for {len(spatial)} spatial axes")
@@ -75,7 +76,7 @@ def _same(size: DimLike, span: int, stride: int) -> tuple[DimLike, DimLike]:
 
 
 def _pair(what: str, value: Any) -> tuple[int, int]:
-    pair = tuple(operator.index(v) for v in value) if isinstance(value, tuple | list) else (operator.index(value),) * 2
+    pair = tuple(operator.index(v) for v in value) if is_sequence(value) else (operator.index(value),) * 2
     if len(pair) != 2 or min(pair) < 0:
         raise ShapeError(f"{what}: the padding of an axis is an int or (before, after), not negative, got {value}")
     return pair[0], pair[1]

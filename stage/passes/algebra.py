@@ -45,7 +45,7 @@ def _one_level(program: Program) -> Program:
     if not any(e.primitive.simplify is not None for e in program.equations):
         return program
     for _ in range(_MAX_ROUNDS):
-        simpler = SimplifyContext(program)._run()  # pyright: ignore[reportPrivateUsage]
+        simpler = SimplifyContext(program)._run()
         if simpler is program:
             break
         program = simpler
