@@ -91,6 +91,8 @@ def vjp(function: Any, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     label = function_label(function)
     leaves, treedef = tree.flatten(tuple(primals))
     leaves = [leaf_operand(leaf, f"vjp of {label}") for leaf in leaves]
+    # The pullback runs later, when the caller may have changed his arrays in place.
+    leaves = [leaf.copy() if is_array(leaf) else leaf for leaf in leaves]
     specs = [spec_of(leaf) for leaf in leaves]
     recorded = record(lambda *xs: function(*tree.unflatten(treedef, list(xs))), leaves, label, has_aux=has_aux)
     results = apply(recorded.traced.program, recorded)

@@ -1,7 +1,10 @@
-"""Exact integer arithmetic where ONNX Runtime's kernels compute through float64 (measured on 1.31.1).
+"""Exact integer arithmetic where ONNX Runtime's kernels are not (measured on 1.31.1).
 
-Its ReduceSum, ReduceProd and Pow on integers lose digits beyond 2**53 and saturate instead of wrapping. Its integer MatMul, Mul and
-Add are exact modulo 2**n, as NumPy's are, and its MatMul with ones is faster than ReduceSum.
+Its ReduceSum, ReduceProd and Pow on integers go through float64: they lose digits beyond 2**53 and saturate instead of wrapping. Its
+integer MatMul, Mul and Add are exact modulo 2**n, as NumPy's are, and its MatMul with ones is faster than ReduceSum.
+
+Its Max, Min, Clip, Sign, ReduceMax and ReduceMin on int64 compare the low 32 bits as signed where the high 32 bits are equal: the
+greater of 0 and 2**31 is 0 to them, and the sign of 2**31 is -1. Greater, Less, ArgMax and TopK are right, and so is all of int32 and uint32.
 """
 
 from __future__ import annotations
@@ -19,6 +22,11 @@ if TYPE_CHECKING:
 
 _INT64 = np.dtype(np.int64)
 _BOOL = np.dtype(np.bool_)
+_INT32 = np.dtype(np.int32)
+_UINT32 = np.dtype(np.uint32)
+
+COMPARED_WRONGLY = frozenset((_INT64, _UINT32))
+"""int64, and uint32, whose ReduceMax and ReduceMin are computed in int64."""
 
 
 def _axes(b: Builder, names: Sequence[str], attributes: Mapping[str, Any], rank: int) -> list[int] | None:
@@ -133,3 +141,41 @@ def _constant_power(b: Builder, base: str, exponent: int) -> str:
         if exponent:
             base = b.op("Mul", base, base)
     return result
+
+
+def compare_exactly(b: Builder, op_type: str, names: Sequence[str]) -> str | None:
+    """Max, Min, Clip or Sign on int64; None for uint32, whose own kernels are right."""
+    x = names[0]
+    if b.dtype(x) != _INT64:
+        return None
+    if op_type == "Sign":
+        zero = b.const(0)
+        return b.op("Sub", b.cast(b.op("Greater", x, zero), _INT64), b.cast(b.op("Less", x, zero), _INT64))
+    if op_type == "Clip":
+        low, high = (*names[1:], "", "")[:2]
+        x = b.op("Max", x, low) if low else x
+        return b.op("Min", x, high) if high else x
+    for y in names[1:]:
+        x = b.op("Where", b.op("Greater" if op_type == "Max" else "Less", x, y), x, y)
+    return x
+
+
+def extreme_exactly(b: Builder, op_type: str, names: Sequence[str], attributes: Mapping[str, Any]) -> str:
+    """ReduceMax or ReduceMin on int64 and uint32: of the high halves, then of the low ones beside that; halves are compared as int32."""
+    x, axes = names[0], names[1:]
+    dtype, half = b.dtype(x), b.const(1 << 31)
+    if dtype == _UINT32:
+        shifted = b.cast(b.op("Sub", b.cast(x, _INT64), half), _INT32)
+        return b.cast(b.op("Add", b.cast(b.op(op_type, shifted, *axes, **attributes), _INT64), half), dtype)
+    base = b.const(1 << 32)
+    # Mod has the divisor's sign: low is in [0, 2**32), and high the floor of the quotient.
+    low = b.op("Mod", x, base)
+    high = b.cast(b.op("Div", b.op("Sub", x, low), base), _INT32)
+    low = b.cast(b.op("Sub", low, half), _INT32)
+    limits = np.iinfo(_INT32)
+    last = b.const(limits.min if op_type == "ReduceMax" else limits.max, _INT32)
+    kept: dict[str, Any] = {**attributes, "keepdims": 1}
+    beside = b.op("Equal", high, b.op(op_type, high, *axes, **kept))
+    low = b.op(op_type, b.op("Where", beside, low, last), *axes, **attributes)
+    high = b.op(op_type, high, *axes, **attributes)
+    return b.op("Add", b.op("Mul", b.cast(high, _INT64), base), b.op("Add", b.cast(low, _INT64), half))

@@ -5,7 +5,7 @@
   one operand, which no optimiser removes, is put in between.
 - Layer and RMS normalisation are recognised by `Pow(x, 2)`, and their float64 epsilon becomes a float32 attribute, at ENABLE_BASIC
   already. A square is written as Mul, which is faster too.
-- Reductions and powers of integers are computed through float64: see integers.py.
+- Sums, products and powers of integers are computed through float64; the greater of two int64s is mistaken: see integers.py.
 - An Expand of a 1 to a constant 0 is dropped at ENABLE_BASIC, and the result has the wrong shape. The 1 is sliced away first.
 - MatMul refuses to broadcast batches of size 0. They are expanded to one shape where one could be empty.
 - FuseReluClip fails the session for a Relu before a Clip in any dtype but float32 and float16. Relu of others is written as Max.
@@ -20,7 +20,7 @@ import numpy as np
 
 from ..stage.dims import broadcast_dim, same_shape
 from ..stage.dtypes import is_float, is_integer
-from .integers import power_exactly, reduce_exactly
+from .integers import COMPARED_WRONGLY, compare_exactly, extreme_exactly, power_exactly, reduce_exactly
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 # Ops that the optimiser may drop or look through.
 _TRANSPARENT = frozenset(("Identity", "Transpose", "Reshape", "Expand", "Slice", "Squeeze", "Unsqueeze"))
-WATCHED = frozenset(("Relu", "Pow", "Mul", "Div", "MatMul", "ReduceSum", "ReduceProd")) | _TRANSPARENT
+_COMPARISONS = frozenset(("Max", "Min", "Clip", "Sign", "ReduceMax", "ReduceMin"))
+WATCHED = frozenset(("Relu", "Pow", "Mul", "Div", "MatMul", "ReduceSum", "ReduceProd")) | _COMPARISONS | _TRANSPARENT
 _SPREAD_LIMIT = 1 << 12
 _FLOAT64 = np.dtype(np.float64)
 
@@ -50,7 +51,11 @@ class Quirks:
         b = self._builder
         if op_type == "Relu":
             dtype = b.dtype(names[0])
-            return None if is_float(dtype) and dtype != _FLOAT64 else ("Max", (names[0], b.const(0, dtype)))
+            return None if is_float(dtype) and dtype != _FLOAT64 else b.op("Max", names[0], b.const(0, dtype))
+        if op_type in _COMPARISONS:
+            if b.dtype(names[0]) not in COMPARED_WRONGLY:
+                return None
+            return extreme_exactly(b, op_type, names, attributes) if op_type.startswith("Reduce") else compare_exactly(b, op_type, names)
         if op_type in ("ReduceSum", "ReduceProd"):
             return reduce_exactly(b, op_type, names, attributes) if is_integer(b.dtype(names[0])) else None
         if op_type == "Pow":

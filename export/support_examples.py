@@ -93,6 +93,7 @@ EXAMPLES: dict[str, Call] = {
     "np.linalg.outer": lambda f, x: f(x[:, 0], x[:, 1]),
     "np.linalg.matrix_power": lambda f, x: f(x, 3),
     "np.linalg.multi_dot": lambda f, x: f([x.T, x, x.T]),
+    "np.linalg.cholesky": lambda f, x: f((x * np.eye(3) + np.eye(3)).astype(x.dtype)),
     "np.linalg.lstsq": lambda f, x: f(x, x[..., 0]),
     "np.linalg.solve": lambda f, x: f(x, x),
     "np.linalg.tensorinv": lambda f, x: f(x, ind=1),

@@ -7,6 +7,7 @@ from . import nn, numpy, random, special, testing
 from .autodiff import batched
 from .autodiff.batching import vmap
 from .autodiff.gradient import grad, value_and_grad
+from .autodiff.implicit import implicit_root
 from .autodiff.jacobians import hessian, hvp, hvp_program, jacfwd, jacobian, jacrev, linearize
 from .autodiff.products import jvp, jvp_program, vjp, vjp_program
 from .export.backend import OnnxBackend

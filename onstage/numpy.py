@@ -32,6 +32,8 @@ from numpy import uint16 as uint16
 from numpy import uint32 as uint32
 from numpy import uint64 as uint64
 
+from . import fft as fft
+from . import linalg as linalg
 from .ops.along_axis import take_along_axis as take_along_axis
 from .ops.arg_reductions import argmax as argmax
 from .ops.arg_reductions import argmin as argmin

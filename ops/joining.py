@@ -19,7 +19,7 @@ from .along_axis import batch_all
 from .arguments import array_operand, dim_argument, no_out, shape_argument, size_of
 from .operands import cast, normalize_axis, operand, promoted, shape_of
 from .registry import implements
-from .slicing import slice_axis
+from .slicing import pad, slice_axis
 from .structure import broadcast_to_p, reshape_p, zeros
 from .views import copied, view
 
@@ -48,13 +48,22 @@ def _concatenate_jvp(output: Any, primals: Any, tangents: Any, *, axis: int) -> 
     return bind(concatenate_p, *filled, axis=axis)
 
 
+def _piece(x: Any, axis: int, start: DimLike, size: DimLike) -> Any:
+    """`size` elements of an axis that has them all."""
+    piece = slice_axis(x, axis, start, start + size)
+    if same_dim(piece.shape[axis], size):
+        return piece
+    # A slice may stop short, and its size says so. Cropping takes away what is before and after, so that the size stays as it is.
+    after = x.shape[axis] - start - size
+    return pad(x, [-start if i == axis else 0 for i in range(len(x.shape))], [-after if i == axis else 0 for i in range(len(x.shape))])
+
+
 def _concatenate_transpose(ct: Any, primals: Any, output: Any, *, active: Any, axis: int) -> Any:
     results: list[Any] = []
     offset: DimLike = 0
     for x, is_active in zip(primals, active, strict=True):
-        end = offset + x.shape[axis]
-        results.append(slice_axis(ct, axis, offset, end) if is_active else None)
-        offset = end
+        results.append(_piece(ct, axis, offset, x.shape[axis]) if is_active else None)
+        offset = offset + x.shape[axis]
     return tuple(results)
 
 

@@ -9,13 +9,14 @@ import numpy as np
 
 from ..stage.dims import same_dim
 from ..stage.dtypes import FLOAT32, is_float
-from ..stage.errors import ShapeError, UnsupportedError
+from ..stage.errors import ShapeError
 from ..stage.spec import DimLike
 from ..stage.trace import bind
 from .arithmetic import multiply, subtract
 from .contraction import Label, Term, contract, ordered
 from .creation import eye
 from .joining import concatenate
+from .linalg.systems import inv
 from .matmul import matmul
 from .operands import cast, dtype_of, normalize_axis, operand, promoted, shape_of, spec
 from .registry import implements, implements_ufunc_method
@@ -230,7 +231,7 @@ def _product_of(values: Sequence[Any], split: dict[tuple[int, int], int], i: int
 
 @implements(np.linalg.matrix_power)
 def matrix_power(x: Any, n: int) -> Any:
-    """A square matrix, or each of a stack, to an integer power by repeated squaring. Negative powers are not supported.
+    """A square matrix, or each of a stack, to an integer power by repeated squaring; negative powers are those of the inverse.
 
     Raises ValueError for matrices that are not square, TypeError for a power that is no integer.
     """
@@ -242,7 +243,7 @@ def matrix_power(x: Any, n: int) -> Any:
     if len(shape) < 2 or not same_dim(shape[-1], shape[-2]):
         raise ShapeError(f"matrix_power: square matrices are needed, got {spec(x)!r}")
     if n < 0:
-        raise UnsupportedError("matrix_power: negative powers need an inverse, which is not supported")
+        return matrix_power(inv(x), -n)
     if n == 0:
         return broadcast(eye(shape[-1], dtype=dtype_of(x)[0]), shape)
     result = None

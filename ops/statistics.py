@@ -83,8 +83,9 @@ def _variance(a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: bool, where: A
         center = bind(divide_p, _sum(x, axes, True, where), _count(x, axes, True, where, work))
     else:
         center = array_of(known_mean, work, "mean")
-    deviation = bind(subtract_p, x, center)
-    total = _sum(bind(multiply_p, deviation, deviation), axes, keepdims, where)
+    # Masked before it is squared: the slope of a square at NaN is NaN, also where the square is left out.
+    deviation = masked(bind(subtract_p, x, center), where, 0)
+    total = bind(reduce_sum_p, bind(multiply_p, deviation, deviation), axes=axes, keepdims=keepdims)
     return bind(divide_p, total, _count(x, axes, keepdims, where, work, ddof)), result
 
 

@@ -24,7 +24,7 @@ from .primitive import Array as NumPyArray
 from .primitive import Primitive
 from .program import Atom, Const, ProgramBuilder
 from .signature import Signature
-from .spec import ArraySpec, make_spec, spec_of
+from .spec import ArraySpec, make_spec, require_plain, spec_of
 from .staged import StagedProgram
 from .trace import Trace
 from .tracer import Tracer
@@ -180,6 +180,7 @@ def array(x: Any) -> Array:
         return Array(_Node(x.spec, None, x.numpy()))
     if isinstance(x, Tracer):
         raise DTypeError("ons.array: a traced array stands for itself while staging; use it as it is")
+    require_plain(x, "ons.array")
     values = np.array(x, copy=True)
     as_dtype(values.dtype, "ons.array")
     return Array(_held(np.ascontiguousarray(as_array(values)).reshape(values.shape)))

@@ -299,7 +299,23 @@ def extreme(kind: type[Max] | type[Min], dims: Iterable[DimLike]) -> DimLike:
             kept = [e for e in kept if e is not d]
     if not kept:
         raise TypeError(f"{kind.__name__.lower()}_dim: at least one dim is needed")
+    for d in kept if len(kept) > 1 else ():
+        inner = _spread(d, kind)
+        if inner:
+            return extreme(kind, [*(e for e in kept if e is not d), *inner])
     return kept[0] if len(kept) == 1 else from_atom(kind(tuple(kept)))
+
+
+def _spread(d: DimLike, kind: type[Max] | type[Min]) -> tuple[DimLike, ...]:
+    """The args of max(a, b) + rest as (a + rest, b + rest), so that max(0, max(0, B - 1) - 1) is max(0, B - 2); none where d is no such sum."""
+    found = [(k, atoms) for k, atoms in d.terms if any(isinstance(a, Max | Min) for a in atoms)] if isinstance(d, Dim) else []
+    if len(found) != 1 or len(found[0][1]) != 1 or found[0][0] != 1:
+        return ()
+    atom = found[0][1][0]
+    if not isinstance(atom, kind):
+        return ()
+    rest = subtract(d, from_atom(atom))
+    return tuple(add(x, rest) for x in atom.args)
 
 
 # ---- bounds

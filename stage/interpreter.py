@@ -15,7 +15,7 @@ from .dims import is_name
 from .errors import ShapeError, SignatureValueError
 from .primitive import Array, has_dims
 from .program import Atom, Const, Equation, Program, Var, substitute_params, substitute_spec
-from .spec import ArraySpec, Shape
+from .spec import ArraySpec, Shape, require_plain
 
 Observer: TypeAlias = Callable[[Equation, Sequence[Array], Sequence[Array]], None]
 
@@ -100,6 +100,7 @@ def check_sizes(spec: ArraySpec, shape: Sequence[int], sizes: Mapping[str, int],
 
 
 def as_array(value: object) -> Array:
-    """A NumPy array in native byte order; arrays are passed through."""
+    """A NumPy array in native byte order; arrays are passed through. DTypeError for masked arrays and matrices."""
+    require_plain(value)
     array = np.asarray(value)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))

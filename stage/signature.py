@@ -20,7 +20,7 @@ from .interpreter import as_array, bind_dims, concrete_shape
 from .names import file_names, input_roots
 from .narrowing import is_numpy
 from .primitive import Array
-from .spec import ArraySpec, StaticSpec, make_spec
+from .spec import ArraySpec, StaticSpec, make_spec, require_plain
 from .tracer import Tracer
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -253,6 +253,7 @@ def leaf_spec(leaf: Any, path: str) -> ArraySpec | StaticSpec:
     if isinstance(leaf, Tracer):
         return leaf.spec
     if is_numpy(leaf):
+        require_plain(leaf, path)
         return make_spec(leaf.shape, as_dtype(leaf.dtype, path))
     if isinstance(leaf, bool | int | float | complex):
         try:

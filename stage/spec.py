@@ -139,12 +139,25 @@ class StaticSpec:
         return hash(("StaticSpec", self.value))
 
 
+def require_plain(value: object, what: str = "value") -> None:
+    """DTypeError for the array classes whose operators mean something else than those of arrays: the result would be silently wrong."""
+    if type(value) is np.ndarray or not isinstance(value, np.ndarray):
+        return
+    if isinstance(value, np.ma.MaskedArray):
+        raise DTypeError(
+            f"{what}: masked arrays are not supported, their mask would be lost; pass x.filled(value), or the data and the mask"
+        )
+    if isinstance(value, np.matrix):
+        raise DTypeError(f"{what}: np.matrix is not supported, its * is a matrix product; pass np.asarray(x) and write @ for products")
+
+
 def spec_of(value: Any, what: str = "value") -> ArraySpec:
     """The spec of a NumPy array, scalar, Python number, or anything that carries `.spec`."""
     spec = getattr(value, "spec", None)
     if isinstance(spec, ArraySpec):
         return spec
     if is_numpy(value):
+        require_plain(value, what)
         return make_spec(value.shape, as_dtype(value.dtype, what))
     if isinstance(value, bool | int | float | complex):
         dtype = python_scalar_dtype(value)

@@ -222,6 +222,12 @@ class Tracer:
             return repr(self)
         self._concretize(f"formatting (:{format_spec})", "print it without a format, which gives its shape and dtype")
 
+    def __copy__(self) -> Tracer:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tracer:
+        return self.copy()
+
     def tolist(self) -> NoReturn:
         self._concretize(".tolist()", "keep the array as it is")
 

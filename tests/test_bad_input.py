@@ -291,6 +291,11 @@ def test_dtypes_of_examples(argument, error, message):
     ("call", "message"),
     [
         (lambda: ons.stage(lambda x: x * 1j, X), "complex numbers (1j) are not supported yet"),
+        (lambda: ons.stage(lambda x: x, np.ma.array(X, mask=X > 1)), "x: masked arrays are not supported, their mask would be lost"),
+        (lambda: ons.stage(lambda x: x * np.ma.array(X), X), "masked arrays are not supported, their mask would be lost"),
+        (lambda: ons.grad(np.sum)(np.ma.array(X)), "argument 0: masked arrays are not supported, their mask would be lost"),
+        (lambda: ons.array(np.ma.array(X)), "ons.array: masked arrays are not supported, their mask would be lost"),
+        (lambda: ons.stage(lambda x: x * np.eye(3).view(np.matrix), X), "np.matrix is not supported, its * is a matrix product"),
         (
             lambda: ons.stage(lambda x: x.astype(complex), X),
             "complex numbers (complex128) are not supported yet",

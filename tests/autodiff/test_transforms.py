@@ -16,6 +16,16 @@ from .numeric import numeric_gradient
 rng = np.random.default_rng(1)
 
 
+def test_a_pullback_keeps_its_point_when_the_callers_array_changes() -> None:
+    x, w = np.array([1.0, 2.0]), np.array([3.0, 4.0])
+    _, pullback = ons.vjp(lambda x: w * x * x, x)
+    _, linear = ons.linearize(lambda x: w * x * x, x)
+    x[:] = 0
+    w[:] = 0
+    np.testing.assert_array_equal(pullback(np.ones(2))[0], [6.0, 16.0])
+    np.testing.assert_array_equal(linear(np.ones(2)), [6.0, 16.0])
+
+
 def test_hessian_and_hvp_by_hand() -> None:
     x = np.array([1.0, 2.0])
     expected = np.diag([6.0, 12.0])

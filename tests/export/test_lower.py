@@ -768,6 +768,43 @@ def test_integer_reductions_of_nothing(op: str):
         np.testing.assert_array_equal(got, [op == "ReduceProd"] * 3)
 
 
+# int64, whose order ONNX Runtime mistakes where only the low 32 bits differ
+
+HALVES = np.array([h * 2**32 + low for h in (-(2**31), -2, -1, 0, 1, 2**31 - 1) for low in (0, 1, 2**31 - 1, 2**31, 2**32 - 1)])
+
+
+@pytest.mark.parametrize("name", ["i64", "u32", "i32"])
+@pytest.mark.parametrize("op", ["Max", "Min", "Sign", "Clip"])
+def test_integers_are_compared_exactly(op: str, name: str):
+    x = HALVES.astype(as_dtype(name))
+    arrays = {"Sign": (x,), "Clip": (x, np.array(x[7]), np.array(x[22]))}.get(op, (x[:, None], x, x[::-1].copy()))
+    with np.errstate(all="ignore"):
+        expected = {
+            "Max": lambda: np.maximum(np.maximum(x[:, None], x), x[::-1]),
+            "Min": lambda: np.minimum(np.minimum(x[:, None], x), x[::-1]),
+            "Sign": lambda: np.sign(x),
+            "Clip": lambda: np.minimum(np.maximum(x, x[7]), x[22]),
+        }[op]()
+    result = make_spec(expected.shape, expected.dtype)
+    rule = toy("r", lambda *specs: result, None, lambda b, *xs: b.op(op, *xs))
+    np.testing.assert_array_equal(run(single(rule, *[ArraySpec(a.shape, a.dtype) for a in arrays]), *arrays)[0], expected)
+
+
+@pytest.mark.parametrize("name", ["i64", "u32", "i32", "i8"])
+@pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin"])
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 2), (0, 1, 2)])
+def test_integer_extremes_are_exact(name: str, op: str, axes: tuple[int, ...]):
+    x = np.random.default_rng(0).choice(HALVES, size=(4, 5, 6)).astype(as_dtype(name))
+    for keepdims in (0, 1):
+        rule = lambda b, x, k=keepdims: b.op(op, x, b.const(list(axes)), keepdims=k)
+        expected = (np.max if op == "ReduceMax" else np.min)(x, axis=axes, keepdims=bool(keepdims))
+        spec = make_spec(expected.shape, x.dtype)
+        for given in (x, np.abs(x // 2), np.zeros_like(x) + x.dtype.type(7)):
+            wanted = (np.max if op == "ReduceMax" else np.min)(given, axis=axes, keepdims=bool(keepdims))
+            model = single(toy("r", lambda x, s=spec: s, None, rule), ArraySpec(x.shape, x.dtype))
+            np.testing.assert_array_equal(run(model, given)[0], wanted)
+
+
 @pytest.mark.parametrize("name", ["i32", "i64", "u64", "i8"])
 def test_integer_powers_wrap_exactly(name: str):
     dtype = as_dtype(name)

@@ -71,6 +71,8 @@ def test_named_dims(agree, n):
         lambda x: np.concatenate([x, x]),
         lambda x: np.concatenate([x, np.ones((2, 3), "float32")]),
         lambda x: np.concatenate([x, x], axis=1),
+        lambda x: np.concatenate([x[:1], np.diff(x, axis=0)]),
+        lambda x: ons.grad(lambda x: np.sum(np.concatenate([x[:1], np.diff(x, axis=0)]) ** 2))(x),
         lambda x: np.stack([x, x], axis=1),
         lambda x: np.vstack([x, x]),
         lambda x: np.tile(x, (2, 2)),

@@ -179,6 +179,18 @@ def test_nan_reductions(agree):
     np.testing.assert_array_equal(ons.grad(np.nansum)(np.array([1.0, np.nan])), [1.0, 0.0])
 
 
+@pytest.mark.parametrize("where", [True, [True, True, False, True]], ids=str)
+def test_what_a_variance_leaves_out_has_slope_0(where):
+    x = np.array([1.0, np.nan, 5.0, 3.0])
+    for reduce, slope in ((np.nanvar, 1.0), (np.nanstd, None)):
+        kept = np.isfinite(x) & where
+        centered = np.where(kept, x - x[kept].mean(), 0)
+        slope = (2 if slope else 1 / x[kept].std()) / kept.sum()
+        f = lambda x, f=reduce: f(x, where=where)
+        for gradient in (ons.grad(f), ons.stage(ons.grad(f), x)):
+            np.testing.assert_allclose(gradient(x), centered * slope)
+
+
 def test_logsumexp(agree):
     x = data("float32") * 100
     f = ons.special.logsumexp

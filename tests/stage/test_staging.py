@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -190,3 +191,15 @@ def test_the_example_is_kept_for_verification(tmp_path: Any) -> None:
     assert program.example is not None and program.example[0] is large
     del large
     assert program.example is None
+
+
+def test_copies_of_a_traced_array_are_arrays_of_their_own() -> None:
+    def f(params: Any) -> Any:
+        new, other = deepcopy(params), copy(params["w"])
+        new["w"][0] = 9
+        other[1] = 8
+        return new["w"], other, params["w"]
+
+    x = np.array([1.0, 2.0])
+    for got, wanted in zip(ons.stage(f, {"w": x})({"w": x}), f({"w": x}), strict=True):
+        np.testing.assert_array_equal(got, wanted)
