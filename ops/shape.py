@@ -150,7 +150,7 @@ def _T(x: Any) -> Any:
     return transpose(x)
 
 
-@implements(np.matrix_transpose, attribute="mT")
+@implements(np.matrix_transpose, np.linalg.matrix_transpose, attribute="mT")
 def matrix_transpose(x: Any, /) -> Any:
     """The last two axes exchanged. Raises ValueError for arrays of fewer."""
     x = array_operand(x, "matrix_transpose")
